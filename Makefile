@@ -1,0 +1,42 @@
+# make demo | test | test-all | check | bench    Each works alone in a fresh clone; nothing else to type.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_QUIET := --quiet --disable-pip-version-check
+
+.PHONY: demo test test-all check bench clean
+
+demo: .venv/installed
+	$(BIN)/noiseproof demo
+
+test: .venv/installed-dev check
+	$(BIN)/pytest -m "not slow"
+
+test-all: .venv/installed-dev check
+	$(BIN)/pytest
+
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed-bench
+	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+.venv/created:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/installed: .venv/created pyproject.toml constraints.txt
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev]"
+	touch $@
+
+.venv/installed-bench: .venv/installed
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

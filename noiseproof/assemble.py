@@ -1,0 +1,150 @@
+"""The door of `fit`: checks its arguments once and builds what the loop trusts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from noiseproof import models
+from noiseproof.data import LabeledData
+from noiseproof.data.augment import Augmentation, policy
+from noiseproof.errors import InputError, unknown
+from noiseproof.evaluate import eval_mode
+from noiseproof.method import Run
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def require(condition: bool, name: str, value: Any, allowed: str) -> None:
+    """Raise the standard sentence unless `condition` holds."""
+    if not condition:
+        raise InputError(f"{name} must be {allowed}, got {value!r}")
+
+
+def pick_device(device: str | torch.device) -> torch.device:
+    """`auto` is the best there is; anything else must exist."""
+    if device == "auto":
+        for kind in ("cuda", "mps"):
+            if getattr(torch, kind).is_available():
+                return torch.device(kind)
+        return torch.device("cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {str(device)!r} cannot be used here ({reason}); choose 'cpu' or 'auto'") from None
+    return chosen
+
+
+def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
+    """The type to autocast to, or None for plain float32. `auto` is bfloat16 where the device is fast at it."""
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+    return torch.bfloat16 if precision == "bfloat16" else None
+
+
+def build_models(
+    model: str | nn.Module | Callable[[], nn.Module], count: int, data: LabeledData, device: torch.device
+) -> nn.ModuleList:
+    """`count` models from a name, a factory, or (for one model) a module, checked on two examples."""
+    if isinstance(model, nn.Module):
+        if count > 1:
+            raise InputError(
+                f"this method trains {count} networks, got one module; pass a model name or a function that makes one"
+            )
+        built = [model]
+    elif isinstance(model, str):
+        built = [models.build(model, data.input_shape, data.num_classes) for _ in range(count)]
+    else:
+        built = [model() for _ in range(count)]
+    modules = nn.ModuleList(built).to(device)
+    if data.is_image and models.prefers_channels_last(modules, device):
+        modules.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return modules
+
+
+def check_model(run: Run) -> None:
+    """Every model must map normalised inputs to logits (B, K): tried on two examples."""
+    inputs = run.normalize(run.data.take(torch.arange(2)).to(run.device))
+    remedy = f"it must map inputs (B, {', '.join(map(str, run.data.input_shape))}) to logits (B, {run.num_classes})"
+    for model in run.models:
+        try:
+            with torch.no_grad(), eval_mode(run.models):
+                logits = model(inputs)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"the model {type(model).__name__} fails on the data ({reason}); {remedy}") from error
+        shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        if shape != (2, run.num_classes):
+            raise InputError(f"the model {type(model).__name__} returns {shape} for B=2; {remedy}")
+
+
+def check_match(name: str, data: LabeledData | None, train: LabeledData) -> None:
+    """A validation or test set must look like the training set."""
+    if data is None:
+        return
+    if data.input_shape != train.input_shape:
+        raise InputError(
+            f"{name} has inputs of shape {data.input_shape}, the training set {train.input_shape}; "
+            "bring both to one size (--image-size)"
+        )
+    if data.class_names != train.class_names:
+        extra = sorted(set(data.class_names) - set(train.class_names)) or list(data.class_names)
+        raise InputError(f"{name} has other classes than the training set, e.g. {extra[0]!r}; use the same class names")
+
+
+def build_optimizer(
+    name: str, modules: nn.ModuleList, lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """The optimizer of the models' weights."""
+    require(math.isfinite(lr) and lr > 0, "lr", lr, "a number above 0")
+    require(0 <= momentum < 1, "momentum", momentum, "in [0, 1)")
+    require(math.isfinite(weight_decay) and weight_decay >= 0, "weight_decay", weight_decay, "0 or above")
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    parameters = [parameter for parameter in modules.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise InputError("the model has no trainable parameter; set requires_grad on what should be trained")
+    # the fused kernels update all tensors in one pass; on a small network that is a tenth of a step
+    fused = all(parameter.is_floating_point() for parameter in parameters)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
+    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=weight_decay, fused=fused)
+
+
+def build_augments(
+    augment: str | Augmentation | Sequence[str | Augmentation], num_views: int, data: LabeledData
+) -> tuple[Augmentation | None, ...]:
+    """One augmentation (or None) for each view of an example."""
+    given = [augment] * num_views if isinstance(augment, str) or callable(augment) else list(augment)
+    if len(given) != num_views:
+        raise InputError(f"the method takes {num_views} view(s), got {len(given)} augmentations; give one for each")
+    built: list[Augmentation | None] = []
+    for one in given:
+        if isinstance(one, str) and one != "none":
+            if not data.is_image:
+                raise InputError(f"augmentation {one!r} is for images, the inputs are {data.input_shape}; use 'none'")
+            one = policy(one, data.input_shape[-1])
+        built.append(None if one == "none" else one)  # type: ignore[arg-type]
+    return tuple(built)
+
+
+def split_validation(
+    data: LabeledData, val: LabeledData | float | None, seed: int
+) -> tuple[LabeledData, LabeledData | None]:
+    """A share of the training set held out (with its noise), or the validation set as given."""
+    if val is None or val == 0:
+        return data, None
+    if isinstance(val, int | float):
+        require(0 < val < 1, "val", val, "a data set, or a share of the training set in (0, 1)")
+        return data.numbered().split(val, seed=seed)
+    return data, val

@@ -1,0 +1,278 @@
+"""The command line: `noiseproof demo | fit | corrupt | methods | models`.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+    from noiseproof.result import FitResult
+
+app = typer.Typer(
+    name="noiseproof",
+    help="Train on labels you can't trust.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+FIT_EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof fit digits --noise symmetric:0.4 --method elr
+
+  noiseproof fit photos/ --image-size 64 --model resnet34 --method 'early_stop(elr)'
+
+  noiseproof fit table.csv --label-column species --method gce
+
+  noiseproof fit cifar10-train.parquet --labels cifar10n.csv:random_label1 --method 'elr(lam=3)'
+
+  noiseproof fit --out runs/digits-elr --resume
+"""
+
+
+def _option(text: str, *names: str, panel: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=more.pop("show_default", True), **more)
+
+
+_DATA, _TRAIN, _RUN = "Data", "Training", "Run"
+
+
+@app.command(epilog=FIT_EXAMPLES)
+def fit(
+    context: typer.Context,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="digits, fashion-mnist, or a path: CSV, Parquet, npz, IDX, CIFAR batches, image folder.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[str, _option("A method or a stack: elr, 'early_stop(elr(lam=7))'.", panel=_TRAIN)] = "elr",
+    model: Annotated[str, _option("A network, or auto. See: noiseproof models.", panel=_TRAIN)] = "auto",
+    epochs: Annotated[int, _option("Passes over the training set.", panel=_TRAIN)] = 30,
+    batch_size: Annotated[int, _option("Examples in a step.", panel=_TRAIN)] = 128,
+    lr: Annotated[float, _option("Learning rate.", panel=_TRAIN)] = 0.05,
+    momentum: Annotated[float, _option("Momentum (Adam: its first beta).", panel=_TRAIN)] = 0.9,
+    weight_decay: Annotated[float, _option("Weight decay.", panel=_TRAIN)] = 5e-4,
+    optimizer: Annotated[str, _option("sgd, adam or adamw.", panel=_TRAIN)] = "sgd",
+    schedule: Annotated[
+        str, _option("cosine, constant, 'multi_step([40, 80])' or 'anneal_on_loss(0.5)'.", panel=_TRAIN)
+    ] = "cosine",
+    clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
+    augment: Annotated[
+        str, _option("none, weak, strong, simclr; auto is weak for colour images.", panel=_TRAIN)
+    ] = "auto",
+    precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
+    noise: Annotated[
+        str | None,
+        _option("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.", panel=_DATA),
+    ] = None,
+    labels: Annotated[
+        str | None, _option("Labels from another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt).", panel=_DATA)
+    ] = None,
+    label_column: Annotated[str | None, _option("The column that holds the label.", panel=_DATA)] = None,
+    image_column: Annotated[str | None, _option("The column that holds the image.", panel=_DATA)] = None,
+    image_size: Annotated[int | None, _option("Resize images to this many pixels.", panel=_DATA)] = None,
+    limit: Annotated[int | None, _option("Use only this many training examples.", panel=_DATA)] = None,
+    val: Annotated[float, _option("Share of the training set held out, noise included.", panel=_DATA)] = 0.1,
+    test: Annotated[
+        str | None, _option("A test set; by default the source's own, else a fifth of the data.", panel=_DATA)
+    ] = None,
+    seed: Annotated[int, _option("The same seed gives the same bits.", panel=_RUN)] = 0,
+    out: Annotated[Path | None, _option("The run directory; by default a new one under runs/.", panel=_RUN)] = None,
+    resume: Annotated[
+        bool, _option("Continue the run in --out; its options are remembered.", "--resume", panel=_RUN)
+    ] = False,
+    device: Annotated[str, _option("auto, cpu, cuda, mps.", panel=_RUN)] = "auto",
+    checkpoint_seconds: Annotated[float, _option("Save this often.", panel=_RUN)] = 60.0,
+    checkpoint_steps: Annotated[int | None, _option("Save every so many steps.", panel=_RUN)] = None,
+    eval_examples: Annotated[int, _option("Training examples evaluated after each epoch.", panel=_RUN)] = 10_000,
+    quiet: Annotated[bool, _option("No progress.", "--quiet", "-q", panel=_RUN)] = False,
+) -> None:
+    """Fit a model that does not memorise the wrong labels."""
+    options = _remembered(context, out) if resume else dict(context.params)
+    if options["data"] is None:
+        raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
+    _fit(options, resume, quiet)
+
+
+def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
+    """Run `fit` with the options of the command line."""
+    import noiseproof as nf
+    from noiseproof import files, methods
+    from noiseproof.rundir import RunDir
+
+    method = methods.build(options["method"])
+    out = Path(options["out"] or _fresh_folder(options["data"], method.name, options["seed"]))
+    if not resume:
+        RunDir(out).ensure_free()
+    train, test = _read(options, quiet)
+    if not resume:
+        command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+        files.write_text(out / "command.json", json.dumps(command | {"out": str(out)}, indent=2) + "\n")
+    passed = (
+        "epochs", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "clip", "precision", "val",
+        "seed", "device", "checkpoint_seconds", "checkpoint_steps", "eval_examples",
+    )  # fmt: skip
+    result = nf.fit(
+        _choose_model(options["model"], train),
+        train,
+        method,
+        test=test,
+        augment=_choose_augment(options["augment"], train),
+        out=out,
+        resume=resume,
+        progress=not quiet,
+        **{key: options[key] for key in passed},
+    )
+    _show(result, out)
+
+
+def _remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
+    """The options a run was begun with; those given again must agree."""
+    if out is None:
+        raise InputError("--resume needs the run directory; add --out runs/NAME")
+    try:
+        saved: dict[str, Any] = json.loads((out / "command.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"there is no run in {out}; start it without --resume") from None
+    except ValueError:
+        raise InputError(f"{out / 'command.json'} is damaged; start afresh with another --out") from None
+    for key, value in context.params.items():
+        source = context.get_parameter_source(key)
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and key not in ("out", "resume", "quiet", "device") and saved.get(key) != value:
+            raise InputError(
+                f"the run in {out} was begun with {key}={saved.get(key)!r}, not {value!r}; "
+                "drop the option or choose another --out"
+            )
+    return saved | {"out": out}
+
+
+def _read(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData | None]:
+    """The training set, with the labels and the noise asked for, and the test set."""
+    from noiseproof import data as sources
+    from noiseproof.console import reading
+
+    reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
+    with reading(quiet) as progress:
+        train, test = sources.load_pair(options["data"], labels=options["labels"], progress=progress, **reader)
+        train = train.numbered()
+        if options["test"] is not None:
+            test = sources.load(options["test"], progress=progress, **reader)
+    if test is None:
+        train, test = train.split(0.2, seed=options["seed"])
+    if options["limit"] is not None and options["limit"] < len(train):
+        train, _ = train.split(1 - options["limit"] / len(train), seed=options["seed"])
+    if options["noise"] is not None:
+        train = sources.noise.apply(train, options["noise"], seed=options["seed"])
+    return train, test
+
+
+def _choose_model(name: str, data: LabeledData) -> str:
+    """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
+    if name != "auto":
+        return name
+    if not data.is_image or data.input_shape[-1] < 16:
+        return "mlp"
+    return "resnet20" if data.input_shape[-1] <= 96 else "resnet34"
+
+
+def _choose_augment(name: str, data: LabeledData) -> str:
+    """`auto`: crops and flips for colour images; digits and tables do not survive flips."""
+    if name != "auto":
+        return name
+    return "weak" if data.is_image and data.input_shape[0] == 3 else "none"
+
+
+def _fresh_folder(data: str, method: str, seed: int) -> Path:
+    """runs/DATA-METHOD-sSEED, numbered if it is taken."""
+    base = Path("runs") / f"{Path(data).name.split('.')[0]}-{method}-s{seed}"
+    folder, number = base, 1
+    while folder.exists():
+        number += 1
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
+
+
+def _show(result: FitResult, out: Path) -> None:
+    """The figures of a finished run, and where its files are."""
+    from noiseproof.console import console, table
+    from noiseproof.report import figures
+
+    title = f"{result.method.title()} on {len(result.run.data):,} examples"
+    console.print(table(title, *figures(result)))
+    console.print(f"Wrote [bold]{out}[/bold]: report.html, labels.parquet (labels by suspicion), curves.png, weights")
+
+
+@app.command(epilog="[bold]Example[/bold]  noiseproof corrupt clean.csv noisy.csv --noise symmetric:0.3")
+def corrupt(
+    source: Annotated[Path, typer.Argument(help="A CSV, Parquet or npz file.")],
+    target: Annotated[Path, typer.Argument(help="Where to write the noisy copy.")],
+    noise: Annotated[str, typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, pair:0.2.")],
+    label_column: Annotated[str | None, typer.Option(help="The column that holds the label.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
+) -> None:
+    """Write a copy of a table with noisy labels; the old ones are kept as `true_label`."""
+    from noiseproof.console import console
+    from noiseproof.data.corrupt import corrupt_table
+
+    summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
+    console.print(f"Wrote [bold]{target}[/bold]: {summary.changed:,} of {summary.n:,} labels changed")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods: what each is called, where it comes from, what it needs and costs."""
+    from noiseproof.console import print_methods
+
+    print_methods()
+
+
+@app.command()
+def models() -> None:
+    """List the networks and their sizes."""
+    from noiseproof.console import print_models
+
+    print_models()
+
+
+@app.command(epilog="[bold]Example[/bold]  noiseproof demo --noise symmetric:0.6 --seeds 1")
+def demo(
+    noise: Annotated[str, typer.Option(help="How to corrupt the labels.")] = "symmetric:0.4",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 100,
+    out: Annotated[Path, typer.Option(help="Where the picture, the table and the report go.")] = Path("runs/demo"),
+) -> None:
+    """See plain training memorise wrong labels, and robust training not."""
+    from noiseproof.demo import run_demo
+
+    run_demo(noise, seeds, epochs, out)
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C says how to go on."""
+    try:
+        app()
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"\n{stop or 'stopped'}\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Tables and bars of the command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.table import Table
+
+ReadProgress = Callable[[int, int], None]
+console = Console()
+
+
+@contextmanager
+def reading(quiet: bool) -> Iterator[ReadProgress | None]:
+    """A bar for decoding a data set, on a terminal; the reader calls what this yields with (done, total)."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> Table:
+    """A table whose first column is text and whose others are figures, unless they are text too."""
+    view = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    rows = list(rows)
+    for place, name in enumerate(header):
+        figures = place > 0 and all(row[place][:1] in "–0123456789" for row in rows)
+        style = "bold" if place == 0 else None
+        view.add_column(name, justify="right" if figures else "left", style=style, no_wrap=place == 0 or figures)
+    for row in rows:
+        view.add_row(*row)
+    return view
+
+
+METHODS_CAPTION = "Cost: of a training step, relative to ce. Wrappers go around another method: 'early_stop(elr)'."
+
+
+def print_methods() -> None:
+    """The table of `noiseproof methods`."""
+    from noiseproof import methods
+
+    rows = [(row.name, _clause(row.description), row.paper, row.needs, row.cost) for row in methods.table()]
+    header = ("name", "what it does", "paper", "needs", "cost")
+    console.print(table("Methods", header, rows, caption=METHODS_CAPTION))
+
+
+def _clause(text: str) -> str:
+    """A description up to its first colon, semicolon or full stop."""
+    return re.split(r"[:;.]\s|\.$", text, maxsplit=1)[0]
+
+
+def print_models() -> None:
+    """The table of `noiseproof models`."""
+    from noiseproof import models
+
+    rows = [(row.name, row.about, f"{row.parameters:,}") for row in models.table()]
+    console.print(table("Networks", ("name", "what it is", "parameters"), rows))

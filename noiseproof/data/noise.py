@@ -1,0 +1,384 @@
+"""Corrupt labels in known ways: what one measures a method, or an audit, against.
+
+Each function takes labels (n,), array or tensor, and returns `Noisy`: new int64 labels, the transition matrix that
+came about, and the rate that came about. The labels passed in are never changed. All randomness comes from `seed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noiseproof.data.checks import as_array, check_finite, check_fraction, generator, parse_labels
+from noiseproof.data.sources import InputSource, take
+from noiseproof.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from noiseproof.data.labeled import LabeledData
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_PAIRS = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
+"""truck -> automobile, bird -> airplane, deer -> horse, cat <-> dog (Patrini et al. 2017; Liu et al. 2022, A.2)."""
+
+_CIFAR100_SUPERCLASSES = (
+    "beaver dolphin otter seal whale",
+    "aquarium_fish flatfish ray shark trout",
+    "orchid poppy rose sunflower tulip",
+    "bottle bowl can cup plate",
+    "apple mushroom orange pear sweet_pepper",
+    "clock keyboard lamp telephone television",
+    "bed chair couch table wardrobe",
+    "bee beetle butterfly caterpillar cockroach",
+    "bear leopard lion tiger wolf",
+    "bridge castle house road skyscraper",
+    "cloud forest mountain plain sea",
+    "camel cattle chimpanzee elephant kangaroo",
+    "fox porcupine possum raccoon skunk",
+    "crab lobster snail spider worm",
+    "baby boy girl man woman",
+    "crocodile dinosaur lizard snake turtle",
+    "hamster mouse rabbit shrew squirrel",
+    "maple_tree oak_tree palm_tree pine_tree willow_tree",
+    "bicycle bus motorcycle pickup_truck train",
+    "lawn_mower rocket streetcar tank tractor",
+)
+CIFAR100_CLASSES = tuple(sorted(" ".join(_CIFAR100_SUPERCLASSES).split()))
+
+KINDS = ("symmetric", "symmetric-any", "asymmetric", "pair", "instance")
+_BLOCK = 4096  # rows of inputs that instance-dependent noise looks at in one go
+
+
+class Noisy(NamedTuple):
+    """Corrupted labels and what became of each class."""
+
+    labels: Tensor  # (n,) int64
+    transition: (
+        Tensor  # (K, K) float64: row i, the fraction of class i now labelled j; a class without examples keeps 1 at i
+    )
+    rate: float  # the fraction of all labels that changed
+
+
+class Spec(NamedTuple):
+    """What a text like `symmetric:0.4` says."""
+
+    kind: str
+    rate: float
+
+
+def symmetric(
+    labels: Any,
+    rate: float,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    include_self: bool = False,
+    exact: bool = True,
+) -> Noisy:
+    """Give a fraction `rate` of each class a label drawn evenly from the other classes.
+
+    Liu et al. (2022, SOP), Appendix A.2, draw "a random one hot vector", the true class included:
+    `include_self=True`, with which about rate·(1 - 1/K) of the labels end up wrong. Differs from the paper: with
+    `exact` the number drawn is round(rate·n_c) in every class instead of a coin flip per example.
+
+    Args:
+        labels: (n,) in 0..K-1.
+        rate: in [0, 1].
+        num_classes: K; default the largest label + 1.
+        include_self: draw from all K classes instead of the K - 1 others.
+        exact: corrupt exactly round(rate·n_c) labels of each class c; else each label with probability `rate`.
+    """
+    rate = check_fraction("rate", rate)
+    old, k = _labels(labels, num_classes, rate)
+    rng = generator(seed)
+    rows = _chosen(old, np.full(k, rate), rng, exact)
+    new = old.copy()
+    if include_self:
+        new[rows] = rng.integers(k, size=len(rows))
+    elif len(rows):
+        draw = rng.integers(k - 1, size=len(rows))
+        new[rows] = draw + (draw >= old[rows])  # skips the class itself
+    return _noisy(old, new, k)
+
+
+def asymmetric(
+    labels: Any,
+    rate: float,
+    *,
+    mapping: Mapping[int, int] | Sequence[int],
+    num_classes: int | None = None,
+    seed: int = 0,
+    exact: bool = True,
+) -> Noisy:
+    """Send a fraction `rate` of each mapped class c to `mapping[c]`; classes that are not mapped stay clean.
+
+    With `CIFAR10_PAIRS` at rate 0.4 (Liu et al. 2022, Appendix A.2) 40 % of five classes, hence 20 % of all labels,
+    change.
+
+    Args:
+        labels: (n,) in 0..K-1.
+        rate: in [0, 1], within the mapped classes.
+        mapping: {class: class}, or a sequence of K classes.
+        exact: corrupt exactly round(rate·n_c) labels of each mapped class c; else each with probability `rate`.
+    """
+    rate = check_fraction("rate", rate)
+    old, k = _labels(labels, num_classes, rate)
+    target = _target(mapping, k)
+    rates = np.where(target == np.arange(k), 0.0, rate)
+    rows = _chosen(old, rates, generator(seed), exact)
+    new = old.copy()
+    new[rows] = target[old[rows]]
+    return _noisy(old, new, k)
+
+
+def pair_flip(labels: Any, rate: float, *, num_classes: int | None = None, seed: int = 0, exact: bool = True) -> Noisy:
+    """Send a fraction `rate` of each class i to class i + 1, the last to the first (Han et al. 2018)."""
+    old, k = _labels(labels, num_classes, check_fraction("rate", rate))
+    mapping = [(i + 1) % k for i in range(k)]
+    return asymmetric(old, rate, mapping=mapping, num_classes=k, seed=seed, exact=exact)
+
+
+def instance_dependent(
+    labels: Any, rate: float, inputs: Any, *, num_classes: int | None = None, seed: int = 0, spread: float = 0.1
+) -> Noisy:
+    """Flip each label with a probability, and to a class, that depend on the input (Xia et al. 2020, Algorithm 2).
+
+        q_i ~ N(rate, spread²) truncated to [0, 1],   W_c ~ N(0, 1)^(d×K) for each class c
+        p_i = q_i · softmax(x_i W_{y_i}, the class y_i itself left out),   p_i[y_i] = 1 - q_i,   new label ~ p_i
+
+    Truncation pulls the mean of q towards 1/2: at rate 0.1 about 13 % flip. Differs from the paper: rate 0 changes
+    nothing (there the truncated normal has mean 0.08), and uint8 inputs are divided by 255. One d×K matrix and one
+    block of rows are held at a time.
+
+    Args:
+        labels: (n,) in 0..K-1.
+        rate: in [0, 1], the centre of the flip rates.
+        inputs: (n, ...) tensor or array, or an `InputSource`.
+        spread: standard deviation of the flip rates before truncation.
+    """
+    rate = check_fraction("rate", rate)
+    old, k = _labels(labels, num_classes, rate)
+    if not isinstance(inputs, Tensor | InputSource):
+        inputs = torch.from_numpy(np.array(as_array("inputs", inputs)))
+    count = inputs.shape[0]
+    if count != len(old):
+        raise InputError(f"labels holds {len(old)} values but inputs holds {count} rows; pass one label per row")
+    if not spread > 0:
+        raise InputError(f"spread must be positive, got {spread}; the paper's value is 0.1")
+    if isinstance(inputs, Tensor) and inputs.is_floating_point():
+        check_finite(inputs)
+    if rate == 0:
+        return _noisy(old, old.copy(), k)
+    rng = generator(seed)
+    flip = _truncated_normal(rate, spread, rng.random(len(old)))  # (n,)
+    draw = rng.random(len(old))  # (n,)
+    new = old.copy()
+    for c in range(k):
+        rows = np.flatnonzero(old == c)
+        projection = None
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            x = _flat(take(inputs, torch.from_numpy(block)))  # (B, d)
+            if projection is None:
+                projection = torch.from_numpy(
+                    np.random.default_rng([seed, c]).standard_normal((x.shape[1], k), np.float32)
+                )
+            score = (x @ projection).double()  # (B, K)
+            score[:, c] = -torch.inf
+            p = score.softmax(dim=1).numpy() * flip[block, None]
+            p[:, c] = 1 - flip[block]
+            below = p.cumsum(axis=1) <= draw[block, None]
+            new[block] = np.minimum(below.sum(axis=1), k - 1)
+    return _noisy(old, new, k)
+
+
+def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool = True) -> Noisy:
+    """Corrupt by a transition matrix: an example of class i gets label j with probability `transition[i, j]`.
+
+    Args:
+        labels: (n,) in 0..K-1.
+        transition: (K, K), rows sum to 1.
+        exact: make the counts of each row as near n_c·transition[c] as whole numbers allow; else draw each label.
+    """
+    matrix = _transition(transition)
+    k = len(matrix)
+    old, _ = _labels(labels, k, 0.0)
+    rng = generator(seed)
+    new = old.copy()
+    for c in range(k):
+        rows = np.flatnonzero(old == c)
+        if exact:
+            new[rng.permutation(rows)] = np.repeat(np.arange(k), _apportion(matrix[c] * len(rows)))
+        elif len(rows):
+            new[rows] = rng.choice(k, size=len(rows), p=matrix[c])
+    return _noisy(old, new, k)
+
+
+def cifar100_superclass_circular() -> dict[int, int]:
+    """Each CIFAR-100 fine class to the next of its superclass, in alphabetical order, the last to the first."""
+    position = {name: i for i, name in enumerate(CIFAR100_CLASSES)}
+    mapping = {}
+    for group in _CIFAR100_SUPERCLASSES:
+        members = sorted(group.split())
+        for here, there in zip(members, [*members[1:], members[0]], strict=True):
+            mapping[position[here]] = position[there]
+    return dict(sorted(mapping.items()))
+
+
+def derangement(num_classes: int, seed: int = 0) -> tuple[int, ...]:
+    """A random permutation of the classes that leaves none in its place, evenly among all of them."""
+    if num_classes < 2:
+        raise InputError(f"num_classes must be at least 2 for a permutation without fixed points, got {num_classes}")
+    rng = generator(seed)
+    while True:  # about e tries
+        order = rng.permutation(num_classes)
+        if not (order == np.arange(num_classes)).any():
+            return tuple(order.tolist())
+
+
+def parse(spec: str) -> Spec:
+    """Read `kind:rate`, e.g. `symmetric:0.4`; the kinds are symmetric, symmetric-any, asymmetric, pair, instance."""
+    kind, colon, rate = str(spec).strip().partition(":")
+    kind = kind.strip().lower().replace("_", "-")
+    if kind not in KINDS:
+        raise unknown("kind of noise", kind, KINDS)
+    if not colon:
+        raise InputError(f"noise {spec!r} lacks a rate; write e.g. {kind}:0.4")
+    return Spec(kind, check_fraction("rate", rate))
+
+
+def corrupt(
+    labels: Any,
+    spec: str | Spec,
+    *,
+    num_classes: int,
+    class_names: Sequence[str] = (),
+    inputs: Any = None,
+    seed: int = 0,
+) -> Noisy:
+    """Corrupt labels as a text like `symmetric:0.4` says.
+
+    `asymmetric` uses `CIFAR10_PAIRS` for CIFAR-10 (by its class names, or ten classes of 3×32×32 inputs),
+    `cifar100_superclass_circular` for CIFAR-100 (by its class names, or a hundred classes of 3×32×32 inputs), and
+    otherwise `derangement(num_classes, seed)`. `symmetric-any` draws the new label from all classes.
+    """
+    kind, rate = parse(spec) if isinstance(spec, str) else spec
+    if kind == "pair":
+        return pair_flip(labels, rate, num_classes=num_classes, seed=seed)
+    if kind == "instance":
+        return instance_dependent(labels, rate, inputs, num_classes=num_classes, seed=seed)
+    if kind == "asymmetric":
+        mapping = _natural_mapping(num_classes, class_names, inputs, seed)
+        return asymmetric(labels, rate, mapping=mapping, num_classes=num_classes, seed=seed)
+    return symmetric(labels, rate, num_classes=num_classes, seed=seed, include_self=kind == "symmetric-any")
+
+
+def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
+    """The data under labels corrupted as `spec` says (see `corrupt`), with `true_labels` set."""
+    noisy = corrupt(
+        data.labels, spec, num_classes=data.num_classes, class_names=data.class_names, inputs=data.inputs, seed=seed
+    )
+    return data.with_labels(noisy.labels)
+
+
+def realised_transition(old: Any, new: Any, num_classes: int) -> Tensor:
+    """(K, K) float64: row i, the fraction of the examples of class i in `old` that `new` labels j."""
+    old, new = as_array("old", old), as_array("new", new)
+    counts = np.bincount(old * num_classes + new, minlength=num_classes**2).reshape(num_classes, num_classes)
+    totals = counts.sum(axis=1, keepdims=True)
+    return torch.from_numpy(np.where(totals > 0, counts / np.maximum(totals, 1), np.eye(num_classes)))
+
+
+def _noisy(old: np.ndarray, new: np.ndarray, k: int) -> Noisy:
+    return Noisy(torch.from_numpy(new), realised_transition(old, new, k), float((old != new).mean()))
+
+
+def _labels(labels: Any, num_classes: int | None, rate: float) -> tuple[np.ndarray, int]:
+    """Labels as int64 and K, checked."""
+    names = None if num_classes is None else tuple(str(c) for c in range(num_classes))
+    array = as_array("labels", labels)
+    if array.dtype.kind in "US":
+        raise InputError("labels must be whole numbers here, got text; pass LabeledData(...).labels")
+    tensor, _ = parse_labels("labels", array, names)
+    old = tensor.numpy()
+    k = int(old.max()) + 1 if num_classes is None else num_classes
+    if k < 2 and rate > 0:
+        raise InputError(f"num_classes must be at least 2 to have labels changed, got {k}; pass num_classes")
+    return old, k
+
+
+def _chosen(old: np.ndarray, rates: np.ndarray, rng: np.random.Generator, exact: bool) -> np.ndarray:
+    """The rows to corrupt, ascending: round(rates[c]·n_c) of each class c, or each row with probability rates[c]."""
+    if not exact:
+        return np.flatnonzero(rng.random(len(old)) < rates[old])
+    chosen = []
+    for c in np.flatnonzero(rates):
+        rows = np.flatnonzero(old == c)
+        chosen.append(rng.permutation(rows)[: round(rates[c] * len(rows))])
+    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+def _target(mapping: Mapping[int, int] | Sequence[int], k: int) -> np.ndarray:
+    """A mapping as an array (K,), the identity where it says nothing."""
+    pairs = mapping.items() if isinstance(mapping, Mapping) else enumerate(mapping)
+    target = np.arange(k)
+    for here, there in pairs:
+        for c in (here, there):
+            if not 0 <= int(c) < k:
+                raise InputError(
+                    f"mapping must stay in 0..{k - 1} ({k} classes), got {here} -> {there}; pass num_classes or fix it"
+                )
+        target[int(here)] = int(there)
+    return target
+
+
+def _transition(transition: Any) -> np.ndarray:
+    """A transition matrix (K, K) float64 whose rows sum to one exactly enough for numpy."""
+    matrix = np.array(as_array("transition", transition), dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(
+            f"transition must be square (K, K), got shape {matrix.shape}; give one row and column per class"
+        )
+    for i, row in enumerate(matrix):
+        bad = np.flatnonzero(~np.isfinite(row) | (row < 0))
+        if len(bad):
+            raise InputError(
+                f"transition must hold probabilities, got {row[bad[0]]} at row {i}, column {bad[0]}; use 0 to 1"
+            )
+        if abs(row.sum() - 1) > 1e-6:
+            raise InputError(f"transition row {i} must sum to 1, got {row.sum():.6g}; divide the row by its sum")
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def _apportion(shares: np.ndarray) -> np.ndarray:
+    """Whole numbers nearest to `shares` (K,) with the same total, by largest remainders."""
+    counts = np.floor(shares + 1e-9).astype(np.int64)
+    missing = round(float(shares.sum())) - int(counts.sum())
+    counts[np.argsort(-(shares - counts), kind="stable")[:missing]] += 1
+    return counts
+
+
+def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
+    """Draws of N(mean, spread²) on [0, 1] from uniform draws `u`, by the inverse distribution function."""
+    ends = torch.special.ndtr(torch.tensor([-mean / spread, (1 - mean) / spread], dtype=torch.float64))
+    z = torch.special.ndtri(ends[0] + torch.from_numpy(u) * (ends[1] - ends[0]))
+    return (mean + spread * z).clamp(0, 1).numpy()
+
+
+def _flat(rows: Tensor) -> Tensor:
+    """Rows as float32 (B, d), uint8 scaled to [0, 1]."""
+    flat = rows.flatten(start_dim=1).float()
+    return flat / 255 if rows.dtype == torch.uint8 else flat
+
+
+def _natural_mapping(k: int, names: Sequence[str], inputs: Any, seed: int) -> Mapping[int, int] | Sequence[int]:
+    """The mapping the papers use for these classes, else a random derangement."""
+    tiny_images = inputs is not None and tuple(inputs.shape[1:]) == (3, 32, 32)
+    if tuple(names) == CIFAR10_CLASSES or (k == 10 and tiny_images):
+        return CIFAR10_PAIRS
+    if tuple(names) == CIFAR100_CLASSES or (k == 100 and tiny_images):
+        return cifar100_superclass_circular()
+    return derangement(k, seed)

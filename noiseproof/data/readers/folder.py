@@ -1,0 +1,85 @@
+"""An image folder: root/class name/*.jpg, or root/train/class name/*.jpg beside root/test or root/val."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from noiseproof.data.images import read_images
+from noiseproof.data.labeled import LabeledData
+from noiseproof.data.readers.options import Options, Split, Splits, build, even_rows
+from noiseproof.errors import InputError
+
+EXTENSIONS = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
+_TEST_NAMES = ("test", "val", "valid", "validation")  # the first that is there is the test set
+
+
+def find(path: Path) -> Splits | None:
+    """The splits of a folder of images; None where no image is in it."""
+    inner = {child.name.lower(): child for child in _subfolders(path)}
+    if "train" in inner and _subfolders(inner["train"]):
+        train = inner["train"]
+        splits: Splits = {"train": _split(train, train)}
+        for name in _TEST_NAMES:
+            if name in inner:
+                splits["test"] = _split(inner[name], train)
+                break
+        return splits
+    if any(has_images(child) for child in inner.values()):
+        return {"train": _split(path, path)}
+    if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
+        raise InputError(f"{path} holds images but no folder per class; sort them into {path}/<class name>/")
+    return None
+
+
+def _split(root: Path, reference: Path) -> Split:
+    """Reads the images under `root`; the folders of `reference`, the train root, are the classes."""
+
+    def read(options: Options) -> LabeledData:
+        class_names = [folder.name for folder in _subfolders(reference)]
+        files: list[Path] = []
+        labels: list[int] = []
+        for folder in _subfolders(root):
+            if folder.name not in class_names:
+                raise InputError(f"{folder} is a class that {reference} does not have; rename or remove the folder")
+            found = _images(folder)
+            if not found and root == reference:
+                raise InputError(f"class folder {folder} holds no image; fill or delete it")
+            files += found
+            labels += [class_names.index(folder.name)] * len(found)
+        if not files:
+            raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
+        rows = even_rows(len(files), options.limit)
+        if rows is not None:
+            files, labels = [files[i] for i in rows.tolist()], [labels[i] for i in rows.tolist()]
+        images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
+        ids = [f.relative_to(root).as_posix() for f in files]
+        allow_empty = rows is not None or root != reference
+        return build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
+
+    return read
+
+
+def num_classes(path: Path) -> int:
+    """How many folders in `path` hold images."""
+    return sum(has_images(child) for child in _subfolders(path))
+
+
+def has_images(folder: Path) -> bool:
+    return next(_walk(folder), None) is not None
+
+
+def _subfolders(path: Path) -> list[Path]:
+    """The folders in a folder, sorted by name; hidden ones and archive litter (`__MACOSX`) left out."""
+    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith((".", "__")))
+
+
+def _images(folder: Path) -> list[Path]:
+    """All image files under a folder, at any depth, sorted by path."""
+    return sorted(_walk(folder))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*"):
+        if file.suffix.lower() in EXTENSIONS and not file.name.startswith(".") and file.is_file():
+            yield file

@@ -1,0 +1,79 @@
+"""What a caller may ask of any reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from noiseproof.data.labeled import LabeledData
+from noiseproof.errors import InputError
+
+MEMORY_LIMIT = 4 << 30  # bytes of decoded inputs; beyond it they stay encoded, or on disk
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class Unlabeled(InputError):
+    """A test set without labels: an error where it is asked for by name, none where it merely lies beside."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `load`, after the door."""
+
+    label_column: str | None = None
+    image_column: str | None = None
+    feature_columns: tuple[str, ...] | None = None
+    image_size: tuple[int, int] | None = None  # (H, W)
+    memory_limit: int = MEMORY_LIMIT
+    limit: int | None = None
+    progress: Progress | None = None
+
+
+Split: TypeAlias = Callable[[Options], LabeledData]  # reads one split of a source
+Splits: TypeAlias = dict[str, Split]  # "train" and, where there is one, "test"
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(count)
+
+
+def even_rows(n: int, limit: int | None) -> Tensor | None:
+    """`limit` positions spread evenly over n rows (sorted files keep all their classes); None: all of them."""
+    if limit is None or limit >= n:
+        return None
+    return torch.arange(limit) * n // limit
+
+
+def image_size(value: Any) -> tuple[int, int] | None:
+    """An image size as (H, W); a single number means a square."""
+    if value is None:
+        return None
+    pair = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value, value)
+    if len(pair) != 2 or not all(isinstance(v, int) and not isinstance(v, bool) and 0 < v <= 65536 for v in pair):
+        raise InputError(f"image_size must be a positive whole number or (height, width), got {value!r}; write e.g. 64")
+    return pair
+
+
+def build(
+    path: Path | str,
+    inputs: Any,
+    labels: Any,
+    *,
+    true_labels: Any = None,
+    class_names: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
+    allow_empty: bool = False,
+) -> LabeledData:
+    """LabeledData whose errors name the file."""
+    try:
+        return LabeledData(
+            inputs, labels, true_labels=true_labels, class_names=class_names, ids=ids, allow_empty=allow_empty
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error

@@ -1,0 +1,90 @@
+"""Unpickle files of numbers without running anything they ask for.
+
+A pickle is a program: it can name any importable function and call it. This one may name only what arrays of numbers
+are rebuilt from, and what those names stand for here are our own few lines, not numpy's functions.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import IO, Any
+
+import numpy as np
+
+from noiseproof.errors import InputError
+
+
+def _reconstruct(kind: type, shape: tuple[int, ...], code: Any) -> np.ndarray:
+    """An empty array whose content follows in `__setstate__`."""
+    if kind is not np.ndarray:
+        raise pickle.UnpicklingError(f"an array of type {kind!r}")
+    return np.ndarray.__new__(np.ndarray, shape, "b")
+
+
+def _dtype(code: Any, *rest: Any) -> np.dtype:
+    """A dtype of plain numbers."""
+    dtype = np.dtype(code.decode() if isinstance(code, bytes) else code, copy=True)
+    if dtype.kind not in "biuf":
+        raise pickle.UnpicklingError(f"an array of dtype {dtype}")
+    return dtype
+
+
+def _frombuffer(buffer: Any, dtype: np.dtype, shape: tuple[int, ...], order: str = "C") -> np.ndarray:
+    """An array over the bytes of the pickle (protocol 5)."""
+    return np.frombuffer(bytearray(buffer), dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _scalar(dtype: np.dtype, content: Any) -> Any:
+    return np.frombuffer(content.encode("latin1") if isinstance(content, str) else content, dtype=dtype)[0]
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """How protocol 2 writes bytes in Python 3."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): _dtype,
+    ("_codecs", "encode"): _encode,
+    ("collections", "OrderedDict"): dict,
+}
+for _package in ("numpy.core", "numpy._core"):  # numpy 1 and numpy 2
+    _ALLOWED[f"{_package}.multiarray", "_reconstruct"] = _reconstruct
+    _ALLOWED[f"{_package}.multiarray", "scalar"] = _scalar
+    _ALLOWED[f"{_package}.numeric", "_frombuffer"] = _frombuffer
+for _builtins in ("builtins", "__builtin__"):  # Python 3 and Python 2
+    for _kind in (list, dict, tuple, set, frozenset, bytearray):
+        _ALLOWED[_builtins, _kind.__name__] = _kind
+
+
+class _Restricted(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        super().__init__(file, encoding="bytes")
+        self.name = name
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise InputError(
+                f"{self.name} is a pickle that asks for {module}.{name}, which arrays of numbers do not need; "
+                "it was not run: do not trust this file"
+            )
+        return _ALLOWED[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise InputError(f"{self.name} mixes torch tensors into its pickle; save numpy arrays, or tensors alone")
+
+
+def unpickle(content: bytes | IO[bytes], name: str) -> Any:
+    """The numbers, texts, containers and arrays a pickle holds; anything else in it is an InputError."""
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    try:
+        return _Restricted(file, name).load()
+    except InputError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{name} cannot be unpickled ({reason}); fetch the file again") from error

@@ -1,0 +1,101 @@
+"""Where rows of inputs come from when they are not one tensor in memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+COPY_LIMIT = 64 << 20  # bytes: a subset of a smaller tensor is copied, of a larger one it is a view by index
+
+
+class InputSource(ABC):
+    """Something with a shape (n, ...) and a dtype that hands out rows.
+
+    Subclass it for inputs that are not one tensor in memory; `LabeledData` trusts what it says.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """(n, C, H, W) or (n, d)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """uint8 or float32."""
+
+    @abstractmethod
+    def take(self, index: Tensor) -> Tensor:
+        """Rows (B, ...) at the positions `index` (B,)."""
+
+
+Inputs: TypeAlias = Tensor | InputSource
+
+
+def take(inputs: Inputs, index: Tensor) -> Tensor:
+    """Rows of a tensor or of a source."""
+    return inputs.index_select(0, index) if isinstance(inputs, Tensor) else inputs.take(index)
+
+
+class Rows(InputSource):
+    """Some rows of other inputs, by index: a subset that copies nothing."""
+
+    def __init__(self, base: Inputs, rows: Tensor) -> None:
+        self.base: Inputs = base
+        self.rows = rows  # (m,)
+        if isinstance(base, Rows):
+            self.base, self.rows = base.base, base.rows.index_select(0, rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.base.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.base.dtype
+
+    def take(self, index: Tensor) -> Tensor:
+        return take(self.base, self.rows.index_select(0, index))
+
+
+class Mapped(InputSource):
+    """An array that stays on disk: rows are read, cast and laid out as (B, d) or (B, C, H, W) when taken.
+
+    Args:
+        array: a tensor over a memory map, (n, d) or any image layout.
+        layout: the axes of `array` in the order of the rows handed out, e.g. (0, 3, 1, 2) for channels-last images;
+            -1 stands for a new axis of size one.
+    """
+
+    def __init__(self, array: Tensor, layout: tuple[int, ...]) -> None:
+        self.array = array
+        self.layout = layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(1 if axis < 0 else self.array.shape[axis] for axis in self.layout)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        images = len(self.layout) == 4
+        return torch.uint8 if images and self.array.dtype == torch.uint8 else torch.float32
+
+    def take(self, index: Tensor) -> Tensor:
+        return arrange(self.array.index_select(0, index), self.layout).to(self.dtype)
+
+
+def arrange(rows: Tensor, layout: tuple[int, ...]) -> Tensor:
+    """Rows with their axes in the order of `layout` (see `Mapped`)."""
+    if -1 in layout:
+        return rows.unsqueeze(layout.index(-1))
+    return rows.permute(layout).contiguous()
+
+
+def select(inputs: Inputs, rows: Tensor) -> Inputs:
+    """The inputs at `rows` (m,): a copy where that is cheap, else a view by index."""
+    if isinstance(inputs, Tensor) and inputs.nbytes <= COPY_LIMIT:
+        return inputs.index_select(0, rows)
+    return Rows(inputs, rows)

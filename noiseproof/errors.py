@@ -1,0 +1,21 @@
+"""The one error type for a caller's mistake, and the did-you-mean that goes with unknown names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A caller's mistake, said in one sentence that ends in a remedy.
+
+    The command line prints the sentence and exits 2; everything else that is raised is a mistake of ours.
+    """
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a `name` that is not among the `known` ones of its `kind`, with the nearest of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+    return InputError(f"unknown {kind} {name!r}; {remedy}")

@@ -1,0 +1,65 @@
+"""From positions in the training set to batches a model takes: gather, move, augment, normalise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.augment import Augmentation
+from noiseproof.method import Batch
+
+_SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
+_RESIDENT = 2 * 2**30  # bytes of raw inputs worth keeping on an accelerator
+
+
+class Feed:
+    """Makes batches. Its generator draws the order of the examples and their augmentation, and nothing else does."""
+
+    def __init__(
+        self,
+        data: LabeledData,
+        normalize: Normalize,
+        augments: tuple[Augmentation | None, ...],
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.data, self.normalize, self.augments, self.device = data, normalize, augments, device
+        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.labels = data.labels.to(device)
+        self.take: Callable[[Tensor], Tensor] = data.take
+        values = len(data)
+        for size in data.input_shape:
+            values *= size
+        self.ready = 4 * values <= _SMALL and augments == (None,) * len(augments)
+        if self.ready or (device.type != "cpu" and isinstance(data.inputs, Tensor) and values <= _RESIDENT):
+            inputs = data.take(torch.arange(len(data))).to(device)
+            inputs = normalize(inputs) if self.ready else inputs
+            self.take = lambda rows: inputs.index_select(0, rows.to(device))
+
+    def shuffled(self, n: int) -> Tensor:
+        """0..n−1 in a new order."""
+        return torch.randperm(n, generator=self.generator)
+
+    def batches(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
+        """`order` in pieces; a last piece of one example joins its neighbour, as batch normalisation needs two."""
+        sizes = [size] * (len(order) // size) + ([len(order) % size] if len(order) % size else [])
+        if len(sizes) > 1 and sizes[-1] == 1:
+            sizes[-2:] = [sizes[-2] + 1]
+        weights = [None] * len(sizes) if weight is None else weight.split(sizes)
+        return list(zip(order.split(sizes), weights, strict=True))
+
+    def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
+        """The batch of the examples `rows`."""
+        raw = self.take(rows)
+        if self.ready:
+            views = (raw,) * len(self.augments)
+        else:
+            raw = raw.to(self.device, non_blocking=True)
+            views = tuple(
+                self.normalize(raw if augment is None else augment(raw, self.generator)) for augment in self.augments
+            )
+        rows = rows.to(self.device)
+        return Batch(views, self.labels.index_select(0, rows), rows, weight)

@@ -1,0 +1,355 @@
+"""The one training loop. It knows no method by name: all that varies is behind the hooks of method.py."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noiseproof import assemble
+from noiseproof import schedule as schedules
+from noiseproof.assemble import require
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.augment import Augmentation
+from noiseproof.errors import InputError
+from noiseproof.evaluate import measure
+from noiseproof.feed import Feed
+from noiseproof.interrupt import Interrupted, Signals
+from noiseproof.method import Method, Run
+from noiseproof.methods import build as build_method
+from noiseproof.progress import Progress, reporter
+from noiseproof.result import FitResult
+from noiseproof.rundir import RunDir, describe_call
+
+
+def fit(
+    model: str | nn.Module | Callable[[], nn.Module],
+    data: LabeledData,
+    method: str | Method = "ce",
+    *,
+    epochs: int = 100,
+    batch_size: int = 128,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-4,
+    optimizer: str = "sgd",
+    schedule: str | schedules.Schedule = "cosine",
+    clip: float | None = None,
+    augment: str | Augmentation | Sequence[str | Augmentation] = "none",
+    precision: str = "float32",
+    val: LabeledData | float | None = None,
+    test: LabeledData | None = None,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = 60.0,
+    checkpoint_steps: int | None = None,
+    eval_examples: int | None = 10_000,
+    progress: bool | Progress = False,
+) -> FitResult:
+    """Train `model` on labels that are partly wrong.
+
+    Args:
+        model: a name ("mlp", "resnet20", …), a function that makes a module, or a module (trained in place) that maps
+            inputs (B, …) to logits (B, K).
+        data: the training set; where it knows its `true_labels` they are used for reporting only.
+        method: a name or call ("elr", "early_stop(elr(lam=7))") or a `Method`.
+        epochs, batch_size, lr, momentum, weight_decay, optimizer: "sgd", "adam" or "adamw" on the models' weights.
+        schedule: "constant", "cosine", "multi_step([40, 80])", "anneal_on_loss(0.5)", or a function of a `Clock`.
+        clip: largest norm of the gradient.
+        augment: "none", "weak", "strong", … or a callable (inputs, generator) -> inputs; one, or one for each view.
+        precision: "float32", "bfloat16", or "auto": bfloat16 where the device is fast at it.
+        val: a validation set, or the share of `data` to hold out with its noise. It picks the `best` epoch.
+        test: a test set, used for reporting only.
+        seed: gives the same bits on the same machine. The caller's own random state is left alone.
+        device: "auto", "cpu", "cuda", …
+        out: a run directory; without it nothing is written and a run cannot resume.
+        resume: continue the run in `out`, to the same bits as if it had never stopped.
+        checkpoint_seconds, checkpoint_steps: how often to save; the first that comes.
+        eval_examples: how many training examples to evaluate after each epoch (None: all; 0: none).
+        progress: True for a bar (a plain log when not on a terminal).
+
+    Raises:
+        InputError: a mistake in the arguments, in one sentence.
+        Interrupted: Ctrl-C; the run is saved if `out` was given.
+    """
+    require(epochs >= 1, "epochs", epochs, "1 or more")
+    require(batch_size >= 2, "batch_size", batch_size, "2 or more")
+    require(clip is None or clip > 0, "clip", clip, "a norm above 0, or None")
+    require(eval_examples is None or eval_examples >= 0, "eval_examples", eval_examples, "0 or more, or None for all")
+    if resume and out is None:
+        raise InputError("resume needs the run directory to continue; pass out=... (--out)")
+    chosen = build_method(method)
+    place = assemble.pick_device(device)
+    autocast = assemble.pick_precision(precision, place)
+    rate = schedules.parse(schedule) if isinstance(schedule, str) else schedule
+    train, held_out = assemble.split_validation(data, val, seed)
+    for name, other in (("val", held_out), ("test", test)):
+        assemble.check_match(name, other, train)
+    augments = assemble.build_augments(augment, chosen.num_views, train)
+
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        models = assemble.build_models(model, chosen.num_models, train, place)
+        normalize = Normalize.of(train.take, len(train), image=train.is_image).to(place)
+        run = Run(
+            models=models,
+            data=train,
+            num_classes=train.num_classes,
+            epochs=epochs,
+            batch_size=batch_size,
+            device=place,
+            generator=torch.Generator().manual_seed(seed),
+            normalize=normalize,
+            val=held_out,
+        )
+        assemble.check_model(run)
+        loop = Loop(
+            run,
+            chosen,
+            assemble.build_optimizer(optimizer, models, lr, momentum, weight_decay),
+            rate,
+            Feed(train, normalize, augments, place, seed),
+            clip=clip,
+            autocast=autocast,
+            evaluated={
+                "train": (train, _some(len(train), eval_examples)),
+                "val": (held_out, None),
+                "test": (test, None),
+            },
+            rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps),
+            progress=reporter(progress),
+        )
+        call = describe_call(
+            model, chosen, train, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
+            weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=augment,
+            precision=precision, seed=seed, val=val if isinstance(val, float) else None, eval_examples=eval_examples,
+        )  # fmt: skip
+        loop.open(call, resume)
+        loop.train()
+        result = FitResult.of(run, chosen, held_out, test)
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def _some(n: int, limit: int | None) -> Tensor | None:
+    """Positions of `limit` of n examples, always the same ones; None for all."""
+    if limit is None or limit >= n:
+        return None
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:limit].sort().values
+
+
+class Loop:
+    """A run's moving parts. All of its state is in `state`, so a killed run goes on as if nothing had happened."""
+
+    def __init__(
+        self,
+        run: Run,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        rate: schedules.Schedule,
+        feed: Feed,
+        *,
+        clip: float | None,
+        autocast: torch.dtype | None,
+        evaluated: dict[str, tuple[LabeledData | None, Tensor | None]],
+        rundir: RunDir | None,
+        progress: Progress,
+    ) -> None:
+        self.run, self.method, self.rate, self.feed = run, method, rate, feed
+        self.clip, self.autocast, self.evaluated = clip, autocast, evaluated
+        self.rundir, self.progress = rundir, progress
+        method.start(run)
+        method.to(run.device)
+        self.optimizers = [optimizer, *method.optimizers()]
+        self.base_lr = [group["lr"] for group in optimizer.param_groups]
+        self.parameters = [p for p in run.models.parameters() if p.requires_grad]
+        self.initial = [p.detach().clone() for p in self.parameters]
+        self.order: Tensor | None = None  # (m,) examples of the current epoch; None between epochs
+        self.weight: Tensor | None = None  # (m,)
+        self.batches_done = 0  # of the current epoch
+        self.loss_sum = torch.zeros((), device=run.device)  # over the current epoch's examples
+        self.lowest_loss = math.inf
+        self.seconds = 0.0  # spent in steps
+        self.epoch_seconds = 0.0
+        self.finished = False
+
+    def open(self, call: dict[str, Any], resume: bool) -> None:
+        """Begin the run directory, or take up the run that is in it."""
+        if self.rundir is None:
+            return
+        if resume:
+            self.restore(self.rundir.resume(call))
+            self.initial = self.rundir.load_initial(self.initial)
+        else:
+            self.rundir.create(call)
+            self.rundir.save_initial(self.initial)
+            self.rundir.save(self.state())
+
+    def train(self) -> None:
+        """All epochs that are left, then the method's `finish`."""
+        run, method = self.run, self.method
+        self.progress.start(run, method.title())
+        try:
+            with Signals() as signals:
+                while not self.finished:
+                    if self.order is None:
+                        self.begin_epoch()
+                    self.steps(signals)
+                    self.end_epoch()
+                    self.finished = method.stop(run) or run.epoch >= run.epochs
+            if self.rundir is not None:
+                self.rundir.save(self.state())
+        finally:
+            self.progress.close()
+        method.finish(run)
+
+    def begin_epoch(self) -> None:
+        """Choose and shuffle the examples of an epoch."""
+        selection = self.method.before_epoch(self.run)
+        if selection is None:
+            self.order, self.weight = self.feed.shuffled(len(self.run.data)), None
+        else:
+            shuffle = self.feed.shuffled(len(selection.index))
+            self.order = selection.index.cpu()[shuffle]
+            if selection.weight is not None:
+                weight = selection.weight.to(self.run.device, torch.float32)
+                self.weight = (weight / weight.mean())[shuffle]
+        self.batches_done = 0
+        self.loss_sum.zero_()
+        self.epoch_seconds = 0.0
+
+    def steps(self, signals: Signals) -> None:
+        """The steps that are left of the current epoch."""
+        assert self.order is not None
+        run, method, optimizers = self.run, self.method, self.optimizers
+        run.models.train()
+        batches = self.feed.batches(self.order, self.weight, run.batch_size)
+        began = time.perf_counter()
+        for number in range(self.batches_done, len(batches)):
+            batch = self.feed.load(*batches[number])
+            self.set_rate(run.epoch + number / len(batches))
+            with self.precision():
+                loss = method.loss(run, batch)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(self.parameters, self.clip)
+            for optimizer in optimizers:
+                optimizer.step()
+            method.after_step(run, batch)
+
+            self.loss_sum.add_(loss.detach(), alpha=len(batch.label))
+            run.step += 1
+            self.batches_done = number + 1
+            self.progress.step(run, run.epoch + self.batches_done / len(batches))
+            if signals.requested or (self.rundir is not None and self.rundir.is_due(run.step)):
+                self.epoch_seconds += time.perf_counter() - began
+                self.pause(signals)
+                began = time.perf_counter()
+        self.epoch_seconds += time.perf_counter() - began
+
+    def pause(self, signals: Signals) -> None:
+        """Save between two steps; leave, if asked to."""
+        if self.rundir is not None:
+            self.rundir.save(self.state())
+        if signals.requested:
+            where = f"stopped after step {self.run.step} (epoch {self.run.epoch + 1} of {self.run.epochs})"
+            saved = "nothing was saved: pass out=... to be able to resume"
+            raise Interrupted(f"{where}; {self.rundir.how_to_resume() if self.rundir is not None else saved}")
+
+    def end_epoch(self) -> None:
+        """Evaluate, and add the epoch's record to the history."""
+        assert self.order is not None
+        run = self.run
+        loss = self.loss_sum.item() / len(self.order)
+        if not math.isfinite(loss):
+            remedy = f"lower lr (now {self.base_lr[0]}) or set clip=1.0"
+            raise InputError(f"the training loss became {loss} in epoch {run.epoch + 1}; {remedy}")
+        self.lowest_loss = min(self.lowest_loss, loss)
+        self.seconds += self.epoch_seconds
+        run.epoch += 1
+        record: dict[str, Any] = {
+            "epoch": run.epoch, "step": run.step, "lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss,
+            "examples": len(self.order), "distance": self.distance(),
+            "examples_per_second": len(self.order) / max(self.epoch_seconds, 1e-9), "seconds": self.seconds,
+        }  # fmt: skip
+        for name, (data, index) in self.evaluated.items():
+            if data is not None and (index is None or len(index)):
+                figures = measure(self.method, run, data, index)
+                record.update({f"{name}_{key}": value for key, value in figures.items()})
+        run.history.append(record)
+        self.order = self.weight = None
+        if self.rundir is not None:
+            self.rundir.log(record)
+        self.progress.epoch(run)
+
+    def set_rate(self, epoch: float) -> None:
+        """The learning rate of this moment."""
+        factor = self.rate(schedules.Clock(epoch, self.run.epochs, self.lowest_loss))
+        for group, base in zip(self.optimizers[0].param_groups, self.base_lr, strict=True):
+            group["lr"] = base * factor
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        return nullcontext() if self.autocast is None else torch.autocast(self.run.device.type, dtype=self.autocast)
+
+    def distance(self) -> float:
+        """‖θ − θ₀‖ over all trainable parameters."""
+        squares = [(p.detach() - p0).square().sum() for p, p0 in zip(self.parameters, self.initial, strict=True)]
+        return torch.stack(squares).sum().sqrt().item()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a checkpoint must hold."""
+        run = self.run
+        cuda = run.device.type == "cuda"
+        return {
+            "models": run.models.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "method": self.method.state_dict(),
+            "generators": [run.generator.get_state(), self.feed.generator.get_state(), torch.get_rng_state()]
+            + ([torch.cuda.get_rng_state(run.device)] if cuda else []),
+            "epoch": run.epoch, "step": run.step, "history": run.history,
+            "order": self.order, "weight": self.weight, "batches_done": self.batches_done, "loss_sum": self.loss_sum,
+            "lowest_loss": self.lowest_loss, "seconds": self.seconds, "epoch_seconds": self.epoch_seconds,
+            "finished": self.finished,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put a saved state back."""
+        run = self.run
+        run.models.load_state_dict(state["models"])
+        self.method.load_state_dict(state["method"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+            _restore_layout(optimizer)
+        for generator, saved in zip((run.generator, self.feed.generator), state["generators"], strict=False):
+            generator.set_state(saved)
+        torch.set_rng_state(state["generators"][2])
+        if run.device.type == "cuda":
+            torch.cuda.set_rng_state(state["generators"][3], run.device)
+        run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
+        self.order, self.batches_done = state["order"], state["batches_done"]
+        self.weight = None if state["weight"] is None else state["weight"].to(run.device)
+        self.loss_sum.copy_(state["loss_sum"])
+        self.lowest_loss, self.seconds, self.epoch_seconds = (
+            state["lowest_loss"], state["seconds"], state["epoch_seconds"],
+        )  # fmt: skip
+        self.finished = state["finished"]
+
+
+def _restore_layout(optimizer: torch.optim.Optimizer) -> None:
+    """Give loaded optimizer state the strides of its parameter: the fused kernels walk both side by side."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[key] = torch.empty_like(parameter).copy_(value)

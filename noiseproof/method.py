@@ -1,0 +1,184 @@
+"""The contract between a method and the training loop. One page: read it first.
+
+A method is an `nn.Module` with one hook it must write, `loss`, and a handful it may. The loop (loop.py) calls the
+hooks in this order and knows no method by name:
+
+    start
+    each epoch:   before_epoch -> [loss, (backward, step), after_step] for each batch -> (evaluation) -> stop
+    finish
+
+Everything a method remembers lives in its buffers, parameters or `get_extra_state`, and all its randomness comes from
+`run.generator`: that alone makes a killed run resume to the same bits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData, Normalize
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one step sees."""
+
+    views: tuple[Tensor, ...]  # num_views tensors (B, ...), augmented and normalised: ready for a model
+    label: Tensor  # (B,) observed labels
+    index: Tensor  # (B,) positions in the full training set, without repeats
+    weight: Tensor | None = None  # (B,) weights of a Selection, of mean 1 over the selection
+
+    def mean(self, per_example: Tensor) -> Tensor:
+        """The (weighted) mean of per-example values (B,)."""
+        return per_example.mean() if self.weight is None else (per_example * self.weight).mean()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The examples an epoch visits, and their weights."""
+
+    index: Tensor  # (m,) positions in the full training set
+    weight: Tensor | None = None  # (m,)
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """What a run came to believe of each training example's label."""
+
+    soft_label: Tensor  # (n, K) rows sum to 1
+    suspicion: Tensor  # (n,) in [0, 1]: higher is likelier wrong
+
+
+@dataclass
+class Run:
+    """The run a method takes part in: all it may read, and the models it may call."""
+
+    models: nn.ModuleList
+    data: LabeledData  # the training set
+    num_classes: int
+    epochs: int
+    batch_size: int
+    device: torch.device
+    generator: torch.Generator  # on the CPU; the only source of a method's randomness
+    normalize: Normalize  # raw inputs -> what a model takes
+    val: LabeledData | None = None  # the held-out split, as noisy as the training set
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed, over all epochs
+    history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
+
+    @property
+    def model(self) -> nn.Module:
+        """The first model: the only one of most methods."""
+        return self.models[0]
+
+
+class Method(nn.Module, ABC):
+    """How to train on labels that are partly wrong.
+
+    Hyper-parameters are keyword-only arguments of `__init__`, kept under their own names, with the paper's value as
+    default; sizes and devices arrive in `start`. Vary by wrapping (`Wrapper`), not by subclassing a finished method.
+    """
+
+    name: ClassVar[str]  # what the command line calls it
+    paper: ClassVar[str] = ""
+    needs: ClassVar[str] = "nothing"
+    cost: ClassVar[str] = "1×"  # of a training step, relative to cross-entropy
+    num_models: int = 1
+    num_views: int = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def start(self, run: Run) -> None:
+        """Allocate per-example state: the sizes are known from here on."""
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Optimizers of the method's own learnables; the loop steps and saves them."""
+        return []
+
+    def before_epoch(self, run: Run) -> Selection | None:
+        """Prepare an epoch, and choose the examples it visits (None: all of them)."""
+        return None
+
+    @abstractmethod
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        """The scalar to minimise on a batch."""
+
+    def after_step(self, run: Run, batch: Batch) -> None:
+        """Closed-form updates of the touched rows, after the optimizer's step."""
+
+    def stop(self, run: Run) -> bool:
+        """After an epoch and its evaluation: end the run here?"""
+        return False
+
+    def finish(self, run: Run) -> None:
+        """After the last epoch, e.g. restore the chosen weights."""
+
+    def predict(self, run: Run, inputs: Tensor) -> Tensor:
+        """Class probabilities (B, K) of normalised inputs: the mean over the models."""
+        if len(run.models) == 1:
+            return run.model(inputs).softmax(dim=1)
+        return torch.stack([model(inputs).softmax(dim=1) for model in run.models]).mean(dim=0)
+
+    def beliefs(self, run: Run) -> Beliefs | None:
+        """What the method believes of each training label; None where it keeps no opinion beside its predictions."""
+        return None
+
+    def title(self) -> str:
+        """A short name for tables and progress bars, e.g. `early_stop(elr)`."""
+        return self.name
+
+    def describe(self) -> str:
+        """The method as text that `methods.parse` reads back, e.g. `elr(beta=0.7, lam=3.0)`."""
+        options = []
+        for key in inspect.signature(type(self)).parameters:
+            value = getattr(self, key)
+            value = value.tolist() if isinstance(value, Tensor) else value
+            options.append(value.describe() if isinstance(value, Method) else f"{key}={value!r}")
+        return f"{self.name}({', '.join(options)})"
+
+
+class Wrapper(Method):
+    """A method around another: passes every hook on; a subclass changes the ones it is about."""
+
+    def __init__(self, inner: Method) -> None:
+        super().__init__()
+        self.inner = inner
+        self.num_models = inner.num_models
+        self.num_views = inner.num_views
+
+    def title(self) -> str:
+        return f"{self.name}({self.inner.title()})"
+
+    def start(self, run: Run) -> None:
+        self.inner.start(run)
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        return self.inner.optimizers()
+
+    def before_epoch(self, run: Run) -> Selection | None:
+        return self.inner.before_epoch(run)
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        return self.inner.loss(run, batch)
+
+    def after_step(self, run: Run, batch: Batch) -> None:
+        self.inner.after_step(run, batch)
+
+    def stop(self, run: Run) -> bool:
+        return self.inner.stop(run)
+
+    def finish(self, run: Run) -> None:
+        self.inner.finish(run)
+
+    def predict(self, run: Run, inputs: Tensor) -> Tensor:
+        return self.inner.predict(run, inputs)
+
+    def beliefs(self, run: Run) -> Beliefs | None:
+        return self.inner.beliefs(run)

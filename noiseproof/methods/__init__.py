@@ -1,0 +1,94 @@
+"""The methods, one file per paper; each file found here is a method by its `name`.
+
+    build("early_stop(elr(lam=7), patience=5)")     what the command line and `fit` call
+    registry()["elr"]                               the class of a name
+    table()                                         what there is, for people
+
+Adding a method is adding a file: nothing here lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+from typing import Any, NamedTuple
+
+from noiseproof.errors import InputError
+from noiseproof.method import Method
+from noiseproof.spec import build_call
+
+
+class Entry(NamedTuple):
+    """One line of `table()`."""
+
+    name: str  # what the command line calls it
+    cls: str  # what Python calls it
+    paper: str
+    needs: str
+    cost: str  # of a training step, relative to cross-entropy
+    description: str
+    options: dict[str, Any]  # defaults; a wrapper's inner method is not among them
+
+
+def registry() -> dict[str, type[Method]]:
+    """Every method of this package by name, in alphabetical order."""
+    return dict(_discover())
+
+
+@cache
+def _discover() -> tuple[tuple[str, type[Method]], ...]:
+    found: dict[str, type[Method]] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        for cls in vars(module).values():
+            named = inspect.isclass(cls) and issubclass(cls, Method) and "name" in vars(cls)
+            if named and cls.__module__ == module.__name__:
+                assert cls.name not in found, f"{cls.__name__} and {found[cls.name].__name__} share {cls.name!r}"
+                found[cls.name] = cls
+    return tuple(sorted(found.items()))
+
+
+def parse(text: str) -> Method:
+    """Build a method from text such as `elr`, `elr(beta=0.9)` or `early_stop(elr(lam=7), patience=5)`.
+
+    The inverse of `Method.describe`. Values are Python literals; nothing is evaluated. Names may be written with `-`
+    for `_` and in any case.
+
+    Raises:
+        InputError: an unknown method or option (with the nearest known one), a wrapper without an inner method, an
+            inner method where none belongs, text that is no call, or a value that the method refuses.
+    """
+    try:
+        method = build_call(text, registry(), kind="method")
+    except (RecursionError, MemoryError):
+        raise InputError(f"cannot read method {text[:40]!r}...: it is nested too deeply") from None
+    assert isinstance(method, Method)
+    return method
+
+
+def build(method: str | Method) -> Method:
+    """A method as it is, or parsed from text.
+
+    Raises:
+        InputError: it is neither, or as of `parse`.
+    """
+    if isinstance(method, str):
+        return parse(method)
+    if isinstance(method, Method):
+        return method
+    if inspect.isclass(method) and issubclass(method, Method):
+        raise InputError(f"method must be an instance, got the class {method.__name__}; write {method.__name__}()")
+    raise InputError(f"method must be a Method or text such as 'elr(beta=0.9)', got {type(method).__name__}")
+
+
+def table() -> list[Entry]:
+    """What methods there are, what each needs and costs."""
+    entries = []
+    for name, cls in registry().items():
+        parameters = inspect.signature(cls).parameters.values()
+        options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        description = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        entries.append(Entry(name, cls.__name__, cls.paper, cls.needs, cls.cost, description, options))
+    return entries

@@ -1,0 +1,86 @@
+"""Co-teaching: two networks, each of which picks the examples the other learns from.
+
+Bo Han et al., "Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels", NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof.method import Batch, Method, Run
+from noiseproof.methods import _check
+
+
+def keep_rate(epoch: int, forget_rate: float, warmup: int, exponent: float) -> float:
+    """R(t) = 1 − min(τ t^c / T_k, τ), the share of a batch that is kept after t epochs (Algorithm 1).
+
+    Args:
+        epoch: t, epochs completed; 0 keeps everything.
+        forget_rate: τ.
+        warmup: T_k.
+        exponent: c.
+    """
+    return 1 - min(forget_rate * epoch**exponent / warmup, forget_rate)
+
+
+def co_teaching_loss(
+    logits1: Tensor, logits2: Tensor, label: Tensor, keep: int, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The mean cross-entropy of each network on the examples of smallest loss to the other (Algorithm 1).
+
+    Args:
+        logits1, logits2: (B, K).
+        label: (B,).
+        keep: how many examples each network picks, in 1..B.
+        weight: (B,); it weighs the losses and has no say in the picking.
+
+    Returns:
+        two scalars. Each has a gradient with respect to its own logits only.
+    """
+    loss1 = F.cross_entropy(logits1, label, reduction="none")  # (B,)
+    loss2 = F.cross_entropy(logits2, label, reduction="none")
+    picked1 = loss1.detach().argsort(stable=True)[:keep]  # (keep,)
+    picked2 = loss2.detach().argsort(stable=True)[:keep]
+    if weight is not None:
+        loss1, loss2 = loss1 * weight, loss2 * weight
+    return loss1[picked2].mean(), loss2[picked1].mean()
+
+
+class CoTeaching(Method):
+    """Train two networks, each on the examples of smallest loss to the other: what neither can fit is left out.
+
+    Each step keeps R(t) · B examples, R(t) = 1 − min(τ t^c / T_k, τ). Algorithm 1 of Han et al. (2018).
+
+    Differs from the paper: predictions are the mean of the two networks, where it reports each. R(t) · B is rounded to
+    the nearest integer, and at least 1.
+    Differs from the authors' code: it rounds down, and reaches 1 − τ an epoch earlier, at t = T_k − 1.
+
+    Args:
+        forget_rate: τ in [0, 1): the share of wrong labels, which the paper takes as known. The default of 0.2 is a
+            guess: `noiseproof audit` estimates yours.
+        warmup: T_k, epochs until the full share is dropped; at least 1.
+        exponent: c, above 0.
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    name = "co_teaching"
+    paper = "Han et al. 2018"
+    needs = "noise rate"
+    cost = "2×"
+    num_models = 2
+
+    def __init__(self, *, forget_rate: float = 0.2, warmup: int = 10, exponent: float = 1.0) -> None:
+        super().__init__()
+        self.forget_rate = _check.number("forget_rate", forget_rate, 0, 1, ends="[)")
+        self.warmup = _check.integer("warmup", warmup, 1)
+        self.exponent = _check.number("exponent", exponent, 0, ends="(]")
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        size = len(batch.label)
+        keep = max(1, round(size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
+        logits1, logits2 = (_check.single(model(batch.views[0])) for model in run.models)
+        loss1, loss2 = co_teaching_loss(logits1, logits2, batch.label, keep, batch.weight)
+        return loss1 + loss2

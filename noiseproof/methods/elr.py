@@ -1,0 +1,151 @@
+"""Early-learning regularization: hold on to what the network believed before it began to memorise.
+
+Sheng Liu, Jonathan Niles-Weed, Narges Razavian and Carlos Fernandez-Granda, "Early-Learning Regularization Prevents
+Memorization of Noisy Labels", NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.methods import _check
+from noiseproof.methods._index import IndexGuard
+
+_EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
+
+
+def clamped_softmax(logits: Tensor) -> Tensor:
+    """p (B, K) of logits (B, K), clamped to [1e-4, 1 − 1e-4]; its rows sum to 1 only nearly."""
+    return logits.softmax(dim=1).clamp(_EPS, 1 - _EPS)
+
+
+def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
+    """t ← β t + (1 − β) p / Σ p, Eq. (9), of the touched rows: (B, K), (B, K) to (B, K), without gradient."""
+    p = p.detach().to(target.dtype)
+    return beta * target + (1 - beta) * p / p.sum(dim=1, keepdim=True)  # Eq. (9)
+
+
+def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float) -> Tensor:
+    """CE + λ log(1 − ⟨p, t⟩) of each example, Eq. (6); the gradient flows through p and not through t.
+
+    Args:
+        logits: (B, K).
+        label: (B,).
+        p: (B, K), `clamped_softmax(logits)`.
+        target: (B, K).
+
+    Returns:
+        (B,).
+    """
+    agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
+    return F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
+
+
+def soft_labels(target: Tensor) -> Tensor:
+    """The targets (n, K) as distributions; uniform where an example was never visited."""
+    total = target.sum(dim=1, keepdim=True)  # (n, 1); 0 where never visited
+    return torch.where(total > 0, target / total.clamp_min(1e-30), torch.full_like(target, 1 / target.shape[1]))
+
+
+class ELRLoss(nn.Module):
+    """Early-learning regularization for anybody's loop: CE + λ log(1 − ⟨p_i, t_i⟩), t_i a running mean of p_i.
+
+    Eqs. (6) and (9) of Liu et al. (2020). In train mode a call moves the targets of its examples, so call once per
+    step; in eval mode it leaves them alone.
+
+    Differs from the paper: p is clamped to [1e-4, 1 − 1e-4] and normalised before it enters t, as in the authors' code.
+    Differs from the authors' code: targets are in the state_dict, and follow the module to its device.
+
+    Args:
+        num_examples: n, the size of the full training set.
+        num_classes: K.
+        beta: memory of the targets, in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; the authors' code 0.9
+            for CIFAR-10 with asymmetric noise.
+        lam: strength λ, at least 0. The paper: 3 for CIFAR-10, 7 for CIFAR-100; the authors' code 1 for CIFAR-10 with
+            asymmetric noise.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    target: Tensor
+
+    def __init__(
+        self, num_examples: int, num_classes: int, *, beta: float = 0.7, lam: float = 3.0, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.num_classes = _check.integer("num_classes", num_classes, 2)
+        self.beta = _check.number("beta", beta, 0, 1, ends="[)")
+        self.lam = _check.number("lam", lam, 0)
+        self.reduction = _check.reduction(reduction)
+        self.guard = IndexGuard(num_examples)
+        self.register_buffer("target", torch.zeros(num_examples, num_classes))  # (n, K)
+
+    def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            logits: (B, K).
+            label: (B,) int64 in 0..K-1.
+            index: (B,) int64, positions in the full training set, without repeats.
+
+        Raises:
+            InputError: a malformed batch, or an index that comes back with another label.
+        """
+        logits = _check.logits_and_label(logits, label, self.num_classes)
+        self.guard(index, label)
+        p = clamped_softmax(logits)  # (B, K)
+        target = self.target[index]  # (B, K)
+        if self.training:
+            target = update_target(target, p, self.beta)
+            self.target[index] = target
+        return _check.reduce(elr(logits, label, p, target, self.lam), self.reduction)
+
+    def soft_labels(self) -> Tensor:
+        """What the network came to believe of each example: (n, K), rows sum to 1."""
+        return soft_labels(self.target)
+
+
+class ELR(Method):
+    """Cross-entropy plus λ log(1 − ⟨p_i, t_i⟩), which rewards agreeing with one's own earlier predictions t_i.
+
+    Eqs. (6) and (9) of Liu et al. (2020).
+
+    Differs from the paper and from the authors' code: see `ELRLoss`.
+
+    Args:
+        beta: in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
+        lam: at least 0. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    name = "elr"
+    paper = "Liu et al. 2020"
+
+    target: Tensor
+
+    def __init__(self, *, beta: float = 0.7, lam: float = 3.0) -> None:
+        super().__init__()
+        self.beta = _check.number("beta", beta, 0, 1, ends="[)")
+        self.lam = _check.number("lam", lam, 0)
+
+    def start(self, run: Run) -> None:
+        self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        logits = _check.single(run.model(batch.views[0]))  # (B, K)
+        p = clamped_softmax(logits)
+        target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
+        self.target[batch.index] = target
+        return batch.mean(elr(logits, batch.label, p, target, self.lam))
+
+    def beliefs(self, run: Run) -> Beliefs:
+        soft_label = soft_labels(self.target).cpu()  # (n, K)
+        given = soft_label.gather(1, run.data.labels.cpu()[:, None])[:, 0]  # (n,)
+        return Beliefs(soft_label, (1 - given).clamp(0, 1))

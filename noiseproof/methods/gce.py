@@ -1,0 +1,81 @@
+"""Generalized cross-entropy: between cross-entropy (q → 0) and mean absolute error (q = 1).
+
+Zhilu Zhang and Mert Sabuncu, "Generalized Cross Entropy Loss for Training Deep Neural Networks with Noisy Labels",
+NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from noiseproof.method import Batch, Method, Run
+from noiseproof.methods import _check
+
+
+def gce(logits: Tensor, label: Tensor, q: float) -> Tensor:
+    """(1 − p_y^q) / q of each example, Eq. (6).
+
+    Args:
+        logits: (B, K).
+        label: (B,).
+        q: in (0, 1].
+
+    Returns:
+        (B,).
+    """
+    log_p = -F.cross_entropy(logits, label, reduction="none")  # (B,)
+    return -torch.expm1(q * log_p) / q  # Eq. (6); expm1 keeps the digits for small q, where it tends to −log p
+
+
+class GCELoss(nn.Module):
+    """Generalized cross-entropy for anybody's loop: (1 − p_y^q) / q.
+
+    Eq. (6) of Zhang and Sabuncu (2018).
+
+    Differs from the paper: the truncated variant is left out; it prunes the examples with p_y ≤ k, which from a random
+    start are all of them, so it needs a pretrained network.
+
+    Args:
+        q: in (0, 1]; small is close to cross-entropy, 1 is mean absolute error up to a factor 2. The paper takes 0.7.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    def __init__(self, *, q: float = 0.7, reduction: str = "mean") -> None:
+        super().__init__()
+        self.q = _check.number("q", q, 0, 1, ends="(]")
+        self.reduction = _check.reduction(reduction)
+
+    def forward(self, logits: Tensor, label: Tensor) -> Tensor:
+        """The loss of logits (B, K) at labels (B,), int64 in 0..K-1."""
+        logits = _check.logits_and_label(logits, label)
+        return _check.reduce(gce(logits, label, self.q), self.reduction)
+
+
+class GCE(Method):
+    """Minimise (1 − p_y^q) / q, which weighs an example by p_y^q: doubtful labels pull less.
+
+    Eq. (6) of Zhang and Sabuncu (2018).
+
+    Differs from the paper: the truncated variant is left out (see `GCELoss`).
+
+    Args:
+        q: in (0, 1]; the paper takes 0.7 throughout.
+
+    Raises:
+        InputError: q outside its range.
+    """
+
+    name = "gce"
+    paper = "Zhang & Sabuncu 2018"
+
+    def __init__(self, *, q: float = 0.7) -> None:
+        super().__init__()
+        self.q = _check.number("q", q, 0, 1, ends="(]")
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        return batch.mean(gce(_check.single(run.model(batch.views[0])), batch.label, self.q))

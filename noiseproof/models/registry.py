@@ -1,0 +1,139 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from noiseproof.errors import InputError, unknown
+from noiseproof.models.backbone import Backbone
+from noiseproof.models.inception import InceptionResNetV2
+from noiseproof.models.resnet import preact_resnet18, resnet8, resnet18, resnet20, resnet32, resnet34, resnet50
+from noiseproof.models.shallow import shallow
+from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
+from noiseproof.models.vgg import vgg11, vgg19
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model: how to make it, a line about it, and the smallest image side it takes (None: takes any shape)."""
+
+    make: Callable[..., Backbone]
+    about: str
+    min_size: int | None
+
+    @property
+    def options(self) -> list[str]:
+        """The keyword-only arguments of `make`."""
+        parameters = inspect.signature(self.make).parameters.values()
+        return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+ENTRIES: dict[str, Entry] = {
+    "mlp": Entry(MLP, "dense layers on tables or flattened images", None),
+    "shallow": Entry(shallow, "one hidden layer, fixed ± output weights: the theory's network", None),
+    "lenet": Entry(LeNet, "LeNet-5 with ReLU and max-pooling", 12),
+    "conv4": Entry(Conv4, "two convolutions, two dense layers (Li et al. 2020 on MNIST)", 6),
+    "cnn3": Entry(CNN3, "three convolutions with batch norm: CIFAR at small scale", 4),
+    "resnet8": Entry(resnet8, "CIFAR ResNet, 3 stages of 1 block", 1),
+    "resnet20": Entry(resnet20, "CIFAR ResNet, 3 stages of 3 blocks (Li et al. 2020)", 1),
+    "resnet32": Entry(resnet32, "CIFAR ResNet, 3 stages of 5 blocks: CRUST", 1),
+    "resnet18": Entry(resnet18, "ResNet-18; stem by image size", 1),
+    "resnet34": Entry(resnet34, "ResNet-34; stem by image size: ELR and SOP on CIFAR", 1),
+    "resnet50": Entry(resnet50, "ResNet-50; stem by image size: SANE, SOP on Clothing1M", 1),
+    "preact_resnet18": Entry(preact_resnet18, "pre-activation ResNet-18; stem by image size: SOP+", 1),
+    "vgg11": Entry(vgg11, "VGG-11, one dense layer", 32),
+    "vgg19": Entry(vgg19, "VGG-19, one dense layer (Wei et al. on CIFAR-100)", 32),
+    "inception_resnet_v2": Entry(InceptionResNetV2, "Inception-ResNet-v2, made for 299×299: WebVision", 75),
+}
+
+
+class Row(NamedTuple):
+    """A line of `table()`."""
+
+    name: str
+    about: str
+    parameters: int  # trainable, for 10 classes and 3×32×32 images (or the model's smallest, if larger)
+    min_size: int | None  # smallest image side; None: takes tables and images of any size
+    options: list[str]
+
+
+def names() -> list[str]:
+    """The names `build` knows, small networks first."""
+    return list(ENTRIES)
+
+
+def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: Any) -> Backbone:
+    """Make a model by name, with fresh weights drawn from PyTorch's global generator (`torch.manual_seed`).
+
+    Args:
+        name: one of `names()`.
+        input_shape: shape of one example: (C, H, W) for an image, (d,) for a row of a table.
+        num_classes: K, at least 2.
+        options: the model's own; `table()` lists them.
+
+    Raises:
+        InputError: an unknown name or option, fewer than two classes, or inputs the model cannot take.
+    """
+    if name not in ENTRIES:
+        raise unknown("model", name, ENTRIES)
+    entry = ENTRIES[name]
+    _check_options(name, entry, options)
+    if num_classes < 2:
+        raise InputError(
+            f"num_classes must be at least 2, got {num_classes}; a classifier needs two classes to tell apart"
+        )
+    input_shape = tuple(int(size) for size in input_shape)
+    _check_shape(name, entry, input_shape)
+    return entry.make(input_shape, num_classes, **options)
+
+
+def table() -> list[Row]:
+    """One row per model, for a listing; parameters are counted on PyTorch's meta device, without drawing weights."""
+    return [
+        Row(name, entry.about, _num_parameters(name), entry.min_size, entry.options) for name, entry in ENTRIES.items()
+    ]
+
+
+@functools.cache
+def _num_parameters(name: str) -> int:
+    side = max(32, ENTRIES[name].min_size or 0)
+    with torch.device("meta"):
+        model = build(name, (3, side, side), 10)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _check_options(name: str, entry: Entry, options: dict[str, Any]) -> None:
+    for option in options:
+        if option not in entry.options:
+            if not entry.options:
+                raise InputError(f"model {name!r} takes no options, got {option!r}; leave it out")
+            raise unknown(f"option of model {name!r}", option, entry.options)
+
+
+def _check_shape(name: str, entry: Entry, input_shape: tuple[int, ...]) -> None:
+    if not input_shape or min(input_shape) < 1:
+        raise InputError(
+            f"input_shape must be the positive sizes of one example, got {input_shape}; pass (C, H, W) or (d,)"
+        )
+    if entry.min_size is None:
+        return
+    if len(input_shape) == 2:
+        raise InputError(
+            f"model {name!r} takes images (C, H, W), got input_shape={input_shape}; "
+            f"give grey images a channel: {(1, *input_shape)}"
+        )
+    if len(input_shape) != 3:
+        raise InputError(
+            f"model {name!r} takes images (C, H, W), got input_shape={input_shape}; use model 'mlp' for other inputs"
+        )
+    if min(input_shape[1:]) < entry.min_size:
+        raise InputError(
+            f"model {name!r} takes images of at least {entry.min_size}×{entry.min_size} pixels, "
+            f"got {input_shape[1]}×{input_shape[2]}; enlarge the images or use a smaller model such as 'cnn3' or 'mlp'"
+        )

@@ -1,0 +1,125 @@
+"""The one-hidden-layer network of the papers' theory: only the hidden weights are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from noiseproof.errors import InputError, unknown
+from noiseproof.models.backbone import Backbone, flat_size
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "softplus": F.softplus,
+    "erf": torch.erf,
+    "tanh": torch.tanh,
+}
+
+
+class FixedReadout(nn.Module):
+    """A linear map by a fixed matrix: a buffer, so that the parameters of the network are W and nothing else."""
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)  # (K, k)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.weight)  # (B, K)
+
+
+class ShallowNet(Backbone):
+    """f(W, x) = vᵀ φ(W x): one hidden layer without bias, fixed output weights v = ±scale.
+
+    Li et al. 2019 (arXiv:1903.11680), Eq. (1.2), and Zhou et al. 2021 (SANE), Eq. (6): half of v is +1/√k and half
+    −1/√k, one entry is zero if k is odd, W starts from N(0, 1) and inputs have unit norm. Wei et al.
+    ("On the Synergy Between Label Noise and Learning Rate Annealing") draw each sign at random and start
+    W with a small variance τ₀²: `signs="random"`, `init_std=τ₀`.
+
+    Differs from the papers: with more than one output, which they do not treat, each row of the output matrix is
+    balanced (or random) in its own random order, so that the classes read nearly orthogonal directions.
+
+    Args:
+        in_features: d; inputs of more dimensions are flattened.
+        num_outputs: 1 for the papers' scalar output, K for logits.
+        width: k, the number of hidden units.
+        activation: φ: relu, softplus, erf or tanh. The theory of 001 needs a smooth one; 004 uses relu.
+        scale: magnitude of the output weights; None is 1/√k.
+        signs: "balanced" (half and half) or "random" (independent fair signs).
+        init_std: standard deviation of the initial hidden weights.
+
+    Shape: inputs (B, ...) of d values each -> outputs (B, num_outputs).
+    """
+
+    head: FixedReadout
+
+    def __init__(
+        self,
+        in_features: int,
+        num_outputs: int = 1,
+        *,
+        width: int = 1000,
+        activation: str = "relu",
+        scale: float | None = None,
+        signs: str = "balanced",
+        init_std: float = 1.0,
+    ) -> None:
+        super().__init__()
+        for argument, value in (("in_features", in_features), ("num_outputs", num_outputs), ("width", width)):
+            if value < 1:
+                raise InputError(f"{argument} must be at least 1, got {value}; pass a positive number")
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        if signs not in ("balanced", "random"):
+            raise unknown("signs", signs, ("balanced", "random"))
+        if init_std < 0:
+            raise InputError(f"init_std must not be negative, got {init_std}; pass e.g. init_std=1.0")
+        self.activation = activation
+        self.num_features = width
+        self.hidden = nn.Linear(in_features, width, bias=False)
+        nn.init.normal_(self.hidden.weight, std=init_std)
+        draw = _balanced_signs if signs == "balanced" else _random_signs
+        self.head = FixedReadout(draw(num_outputs, width) * (width**-0.5 if scale is None else scale))
+
+    def features(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](self.hidden(x.flatten(1)))  # (B, k)
+
+
+def shallow(
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    width: int = 1000,
+    activation: str = "relu",
+    scale: float | None = None,
+    signs: str = "balanced",
+    init_std: float = 1.0,
+) -> ShallowNet:
+    """A `ShallowNet` with one output per class."""
+    return ShallowNet(
+        flat_size(input_shape),
+        num_classes,
+        width=width,
+        activation=activation,
+        scale=scale,
+        signs=signs,
+        init_std=init_std,
+    )
+
+
+def _balanced_signs(rows: int, width: int) -> Tensor:
+    """(rows, width): as many +1 as −1 in each row, a 0 if the width is odd; a single row keeps the order + 0 −."""
+    half = width // 2
+    row = torch.cat([torch.ones(half), torch.zeros(width - 2 * half), -torch.ones(half)])
+    if rows == 1:
+        return row[None]
+    return torch.stack([row[torch.randperm(width)] for _ in range(rows)])
+
+
+def _random_signs(rows: int, width: int) -> Tensor:
+    """(rows, width) independent fair signs."""
+    return torch.randint(2, (rows, width)) * 2.0 - 1.0

@@ -1,0 +1,131 @@
+"""What a running fit shows: a bar with rate and time left on a terminal, a plain line per epoch elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from noiseproof.method import Run
+
+
+class Progress(Protocol):
+    """What the loop reports to."""
+
+    def start(self, run: Run, title: str) -> None: ...
+
+    def step(self, run: Run, done: float) -> None:
+        """After each step; `done` is the epochs completed with the fraction of the current one."""
+
+    def epoch(self, run: Run) -> None:
+        """After each epoch; its record is `run.history[-1]`."""
+
+    def close(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, run: Run, title: str) -> None: ...
+
+    def step(self, run: Run, done: float) -> None: ...
+
+    def epoch(self, run: Run) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def summary_line(record: dict[str, float]) -> str:
+    """The figures of an epoch in one line."""
+    names = {"train_loss": "loss", "train_accuracy": "train", "val_accuracy": "val", "test_accuracy": "test"}
+    parts = [
+        f"{short} {record[key]:.3f}" if key == "train_loss" else f"{short} {100 * record[key]:5.1f} %"
+        for key, short in names.items()
+        if key in record
+    ]
+    return "  ".join(parts)
+
+
+class Log:
+    """A plain line every `seconds` and at the last epoch, for logs and pipes."""
+
+    def __init__(self, prefix: str = "", seconds: float = 5.0) -> None:
+        self.prefix, self.seconds = prefix, seconds
+
+    def start(self, run: Run, title: str) -> None:
+        self._title, self._from = f"{self.prefix}{title}", run.epoch
+        self._began = self._last = time.perf_counter()
+
+    def step(self, run: Run, done: float) -> None: ...
+
+    def epoch(self, run: Run) -> None:
+        now = time.perf_counter()
+        if now - self._last >= self.seconds or run.epoch == run.epochs:
+            self._last = now
+            left = (now - self._began) / max(run.epoch - self._from, 1) * (run.epochs - run.epoch)
+            record = run.history[-1]
+            sys.stderr.write(
+                f"{self._title}  epoch {run.epoch}/{run.epochs}  {summary_line(record)}  "
+                f"{record['examples_per_second']:,.0f} examples/s  {left:.0f} s left\n"
+            )
+            sys.stderr.flush()
+
+    def close(self) -> None: ...
+
+
+class Bar:
+    """A rich progress bar with rate, time left and the figures of the last epoch."""
+
+    def __init__(self, prefix: str = "") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[epoch]}/{task.total:.0f}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[figures]}"),
+            console=Console(stderr=True),
+            transient=bool(prefix),
+        )
+        self._prefix, self._next = prefix, 0.0
+
+    def start(self, run: Run, title: str) -> None:
+        self._bar.start()
+        self._task = self._bar.add_task(
+            f"{self._prefix}{title}", total=run.epochs, completed=run.epoch, epoch=run.epoch, rate="", figures=""
+        )
+
+    def step(self, run: Run, done: float) -> None:
+        now = time.perf_counter()
+        if now >= self._next:  # the terminal wants ten updates a second, not one per step
+            self._next = now + 0.1
+            self._bar.update(self._task, completed=done)
+
+    def epoch(self, run: Run) -> None:
+        now = time.perf_counter()
+        if now >= self._next or run.epoch == run.epochs:
+            self._next = now + 0.1
+            record = run.history[-1]
+            rate = f"{record['examples_per_second']:,.0f}/s"
+            self._bar.update(self._task, completed=run.epoch, epoch=run.epoch, rate=rate, figures=summary_line(record))
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def reporter(progress: bool | Progress, prefix: str = "") -> Progress:
+    """True: a bar on a terminal, a log elsewhere; False: silence; an object: itself.
+
+    With a `prefix`, one of several runs: its bar goes when it is done, its log has one line.
+    """
+    if progress is False:
+        return Silent()
+    if progress is True:
+        return Bar(prefix) if sys.stderr.isatty() else Log(prefix)
+    return progress

@@ -1,0 +1,71 @@
+"""Things by name, as text: `elr`, `elr(beta=0.9)`, `early_stop(elr(lam=7), patience=5)`. Parsed, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noiseproof.errors import InputError, unknown
+
+_DASH = re.compile(r"""('[^']*'|"[^"]*")|(?<=[A-Za-z])-(?=[A-Za-z])""")  # quoted text, or a dash inside a name
+
+
+def build_call(text: str, known: Mapping[str, Callable[..., Any]], *, kind: str) -> Any:
+    """Call the `known` callable that `text` names, with the literals (or further calls) it gives.
+
+    Names may be written with `-` for `_` and in any case.
+
+    Raises:
+        InputError: a name or option that does not exist (with the nearest that does), a value that is no literal,
+            or text that is no call.
+    """
+    try:
+        tree = ast.parse(_DASH.sub(lambda match: match[1] or "_", text.strip()), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise InputError(
+            f"cannot read {kind} {text!r}; write a name or a call, e.g. 'name' or 'name(option=0.5)'"
+        ) from None
+    return _build(tree, known, kind)
+
+
+def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:
+    if isinstance(tree, ast.Name):
+        name, arguments, keywords = tree.id, [], []
+    elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        name, arguments, keywords = tree.func.id, tree.args, tree.keywords
+    else:
+        raise InputError(f"cannot read {kind} {ast.unparse(tree)!r}; write a name or a call, e.g. 'name(option=0.5)'")
+    name = name.lower()
+    if name not in known:
+        raise unknown(kind, name, known)
+    build = known[name]
+    options = [key for key in inspect.signature(build).parameters if key != "self"]
+    for place, keyword in enumerate(keywords):
+        if keyword.arg not in options:
+            raise unknown(f"option of {kind} {name!r}:", str(keyword.arg), options or ["(it has none)"])
+        if keyword.arg in [earlier.arg for earlier in keywords[:place]]:
+            raise InputError(f"{kind} {name!r}: option {keyword.arg!r} is given twice; keep one")
+    args = [
+        _build(argument, known, kind) if isinstance(argument, ast.Name) else _value(argument, known, kind)
+        for argument in arguments
+    ]
+    kwargs = {str(keyword.arg): _value(keyword.value, known, kind) for keyword in keywords}
+    try:
+        inspect.signature(build).bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(f"{kind} {name!r}: {error}; its options are {', '.join(options) or 'none'}") from None
+    return build(*args, **kwargs)
+
+
+def _value(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:
+    if isinstance(tree, ast.Call) or (isinstance(tree, ast.Name) and tree.id.lower() in known):
+        return _build(tree, known, kind)
+    try:
+        return ast.literal_eval(tree)
+    except ValueError:
+        raise InputError(
+            f"cannot read {ast.unparse(tree)!r} in {kind}; values are numbers, True, False, None, lists and quoted text"
+        ) from None

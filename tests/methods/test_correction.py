@@ -1,0 +1,123 @@
+"""Estimating the transition matrix, and when the corrections begin to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof.errors import InputError
+from noiseproof.method import Batch, Run
+from noiseproof.methods.correction import BackwardCorrection, Correction, ForwardCorrection, estimate_transition
+
+T = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.0, 0.4, 0.6]])
+KINDS = [ForwardCorrection, BackwardCorrection]
+
+
+def whole(run: Run) -> Batch:
+    return Batch((run.data.take(torch.arange(len(run.data))),), run.data.labels, torch.arange(len(run.data)))
+
+
+def test_anchors_give_the_matrix_back() -> None:
+    """A perfect network on noisy labels predicts Tᵀ applied to the clean posterior; its surest examples show T."""
+    clean = torch.eye(3).repeat(30, 1)
+    unsure = torch.full((40, 3), 1 / 3)
+    torch.testing.assert_close(estimate_transition(torch.cat([clean, unsure]) @ T, 1.0), T, atol=1e-5, rtol=0)
+    torch.testing.assert_close(estimate_transition(torch.cat([clean, unsure]) @ T, 0.97), T, atol=1e-5, rtol=0)
+
+
+def test_quantile_keeps_clear_of_an_outlier() -> None:
+    probs = torch.cat([torch.eye(3).repeat(40, 1) @ T, torch.tensor([[0.999, 0.001, 0.0]])])
+    assert estimate_transition(probs, 1.0)[0, 0] > 0.99
+    torch.testing.assert_close(estimate_transition(probs, 0.97)[0], T[0], atol=1e-5, rtol=0)
+
+
+def test_estimate_makes_no_label_impossible() -> None:
+    transition = estimate_transition(torch.eye(3).repeat(2, 1), 1.0)
+    assert (transition > 0).all()
+    torch.testing.assert_close(transition.sum(dim=1), torch.ones(3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_correction_begins_after_the_warmup(
+    kind: type[Correction], make_run: Callable[..., Run], train: Callable[..., list[float]]
+) -> None:
+    run, method = make_run(epochs=9), kind()
+    method.start(run)
+    train(method, run, 3)
+    assert not method.known
+    batch = whole(run)
+    expected = F.cross_entropy(run.model(batch.views[0]), batch.label)
+    assert torch.equal(method.loss(run, batch), expected)
+
+    run.model[1].eval()
+    method.before_epoch(run)
+    assert method.known
+    assert [module.training for module in run.model] == [True, False, True, True]
+    torch.testing.assert_close(method.matrix.sum(dim=1), torch.ones(3))
+    matrix = method.matrix.clone()
+    train(method, run, 2)
+    assert torch.equal(method.matrix, matrix)
+
+    resumed = kind()
+    resumed.start(run)
+    resumed.load_state_dict(method.state_dict())
+    assert torch.equal(resumed.loss(run, batch), method.loss(run, batch))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_given_transition_works_from_the_start(kind: type[Correction], make_run: Callable[..., Run]) -> None:
+    run, method = make_run(), kind(transition=T)
+    method.start(run)
+    batch = whole(run)
+    logits = run.model(batch.views[0])
+    if kind is ForwardCorrection:
+        expected = F.nll_loss((logits.softmax(dim=1) @ T).log(), batch.label)
+    else:
+        expected = -(T.inverse()[batch.label] * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    torch.testing.assert_close(method.loss(run, batch), expected)
+    assert method.before_epoch(run) is None
+    torch.testing.assert_close(method.matrix, T)
+
+
+def test_many_classes_take_the_argmax(make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def spy(probs: Tensor, quantile: float) -> Tensor:
+        seen.append(quantile)
+        return torch.eye(probs.shape[1])
+
+    monkeypatch.setattr("noiseproof.methods.correction.estimate_transition", spy)
+    for classes, options in [(10, {}), (100, {}), (100, {"quantile": 0.999})]:
+        run, method = make_run(num_classes=classes, epoch=3), ForwardCorrection(warmup=3, **options)
+        method.start(run)
+        method.before_epoch(run)
+    assert seen == [0.97, 1.0, 0.999]
+
+
+def test_backward_refuses_a_useless_estimate(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(epoch=3), BackwardCorrection(warmup=3)
+    torch.nn.init.zeros_(run.model[3].weight)  # the same prediction everywhere: all rows of T alike
+    method.start(run)
+    with pytest.raises(InputError, match=r"condition number .* use forward correction"):
+        method.before_epoch(run)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"transition": T, "warmup": 3}, "leave them out"),
+        ({"warmup": 0}, "warmup must be an integer of at least 1"),
+        ({"warmup": 6}, "warmup must be below epochs=6"),
+        ({"quantile": 0.0}, r"quantile must lie in \(0, 1\]"),
+        ({"transition": torch.eye(4)}, r"transition must be 3 x 3 \(num_classes=3\), got 4 rows"),
+        ({"transition": "T"}, "K x K matrix of numbers"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_options(kind: type[Correction], options: dict, says: str, make_run: Callable[..., Run]) -> None:
+    with pytest.raises(InputError, match=says):
+        kind(**options).start(make_run())

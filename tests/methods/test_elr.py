@@ -1,0 +1,118 @@
+"""ELR's targets: the first visit, eval mode, the guard at the door, beliefs, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof.errors import InputError
+from noiseproof.method import Run
+from noiseproof.methods._index import IndexGuard, check_index
+from noiseproof.methods.elr import ELR, ELRLoss
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
+LABEL = torch.tensor([0, 2])
+INDEX = torch.tensor([3, 1])
+
+
+def test_first_visit_leaves_a_share_of_the_prediction() -> None:
+    loss = ELRLoss(5, 3, beta=0.7, lam=3.0)
+    loss(LOGITS, LABEL, INDEX)
+    torch.testing.assert_close(loss.target[INDEX], 0.3 * LOGITS.softmax(dim=1))
+    assert loss.target[[0, 2, 4]].count_nonzero() == 0
+    torch.testing.assert_close(loss.soft_labels()[INDEX], LOGITS.softmax(dim=1))
+    torch.testing.assert_close(loss.soft_labels()[0], torch.full((3,), 1 / 3))
+
+
+def test_no_strength_is_cross_entropy() -> None:
+    torch.testing.assert_close(ELRLoss(5, 3, lam=0.0)(LOGITS, LABEL, INDEX), F.cross_entropy(LOGITS, LABEL))
+
+
+def test_eval_mode_leaves_no_trace() -> None:
+    loss = ELRLoss(5, 3)
+    loss(LOGITS, LABEL, INDEX)
+    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    loss.eval()
+    loss(5 * LOGITS, LABEL, INDEX)
+    loss(LOGITS, LABEL, torch.tensor([0, 2]))
+    assert all(torch.equal(before[key], value) for key, value in loss.state_dict().items())
+
+
+def test_a_refused_batch_leaves_no_trace() -> None:
+    loss = ELRLoss(5, 3)
+    with pytest.raises(InputError):
+        loss(LOGITS, LABEL, torch.tensor([2, 9]))
+    assert loss.target.count_nonzero() == 0
+    assert (loss.guard.label == -1).all()
+
+
+def test_gradient_stops_at_the_target() -> None:
+    """With t fixed in eval mode the loss has the same gradient as in train mode, where t has just moved to it."""
+    trained, fixed = ELRLoss(5, 3), ELRLoss(5, 3)
+    one, two = LOGITS.clone().requires_grad_(), LOGITS.clone().requires_grad_()
+    trained(one, LABEL, INDEX).backward()
+    fixed.load_state_dict(trained.state_dict())
+    fixed.eval()(two, LABEL, INDEX).backward()
+    assert torch.equal(one.grad, two.grad)  # type: ignore[arg-type]
+
+
+def test_state_round_trip_goes_on_alike() -> None:
+    one, two = ELRLoss(5, 3), ELRLoss(5, 3)
+    one(LOGITS, LABEL, INDEX)
+    two.load_state_dict(one.state_dict())
+    assert torch.equal(one(2 * LOGITS, LABEL, INDEX), two(2 * LOGITS, LABEL, INDEX))
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        (torch.tensor([0.0, 1.0]), "int64 tensor .*got torch.float32"),
+        (torch.tensor([[0], [1]]), r"shape \(2, 1\)"),
+        ([0, 1], "got list"),
+        (torch.tensor([0, 5]), r"0..4 \(num_examples=5\), got 5 at position 1"),
+        (torch.tensor([-1, 0]), "got -1 at position 0"),
+        (torch.tensor([4, 4]), "must not repeat within a batch, got 4"),
+    ],
+)
+def test_index_is_checked(index: Tensor, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        check_index(index, 5)
+    with pytest.raises(InputError, match=says):
+        ELRLoss(5, 3)(LOGITS, LABEL, index)
+
+
+def test_guard_catches_positions_in_the_batch() -> None:
+    labels = torch.tensor([0, 1, 2, 2, 1, 0])
+    guard = IndexGuard(6)
+    guard(torch.arange(3), labels[:3])
+    guard(torch.tensor([5, 1]), labels[[5, 1]])
+    with pytest.raises(InputError, match=r"not in the batch: 0 \(position 0 .* with label 0 and now with 2"):
+        guard(torch.arange(3), labels[3:])
+    assert guard.label.tolist() == [0, 1, 2, -1, -1, 0]
+    with pytest.raises(InputError, match="same length, got 2 and 3"):
+        guard(torch.arange(2), labels[:3])
+
+
+def test_method_equals_its_loss(make_run: Callable[..., Run], train: Callable[..., list[float]]) -> None:
+    run, method = make_run(), ELR(beta=0.5, lam=2.0)
+    method.start(run)
+    [value] = train(method, run, 1)
+    fresh = make_run()
+    loss = ELRLoss(len(fresh.data), 3, beta=0.5, lam=2.0)
+    expected = loss(fresh.model(fresh.data.inputs), fresh.data.labels, torch.arange(len(fresh.data)))
+    assert value == expected.item()
+    assert torch.equal(loss.target, method.target)
+
+
+def test_beliefs_doubt_what_the_network_disagrees_with(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(), ELR()
+    method.start(run)
+    right, wrong = run.data.labels[0], (run.data.labels[1] + 1) % 3
+    method.target[0, right], method.target[1, wrong] = 0.5, 0.2
+    beliefs = method.beliefs(run)
+    torch.testing.assert_close(beliefs.soft_label.sum(dim=1), torch.ones(len(run.data)))
+    assert beliefs.suspicion[:3].tolist() == pytest.approx([0.0, 1.0, 2 / 3])

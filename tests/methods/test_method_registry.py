@@ -1,0 +1,190 @@
+"""Names, text and tables; and every method through the same few steps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noiseproof.errors import InputError
+from noiseproof.evaluate import predict_all
+from noiseproof.method import Method, Run, Wrapper
+from noiseproof.methods import build, parse, registry, table
+from noiseproof.methods.co_teaching import CoTeaching
+from noiseproof.methods.elr import ELR
+from noiseproof.methods.mixup import MixUp
+
+Train = Callable[..., list[float]]
+NAMES = sorted(registry())
+
+
+def make(name: str) -> Method:
+    cls = registry()[name]
+    return cls(ELR()) if issubclass(cls, Wrapper) else cls()  # type: ignore[call-arg]
+
+
+def test_discovery_finds_the_papers() -> None:
+    expected = {"ce", "mixup", "gce", "sce", "forward", "backward", "elr", "co_teaching"}
+    assert expected | {"early_stop"} <= set(NAMES)
+    assert registry()["elr"] is ELR
+
+
+def test_registry_cannot_be_spoilt() -> None:
+    registry().clear()
+    assert "elr" in registry()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_round_trip(name: str) -> None:
+    method = make(name)
+    again = parse(method.describe())
+    assert type(again) is type(method)
+    assert again.describe() == method.describe()
+
+
+@pytest.mark.parametrize(
+    ("text", "described"),
+    [
+        ("elr", "elr(beta=0.7, lam=3.0)"),
+        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam=3.0)"),
+        ("Co-Teaching(forget-rate=1e-1)", "co_teaching(forget_rate=0.1, warmup=10, exponent=1.0)"),
+        ("sce(A=-6)", "sce(alpha=0.1, beta=1.0, A=-6.0)"),
+        (
+            "early-stop(elr(lam=7), patience=5, metric='val_loss')",
+            "early_stop(elr(beta=0.7, lam=7.0), patience=5, metric='val_loss')",
+        ),
+        (
+            "forward(transition=[[0.75, 0.25], (0.5, 0.5)])",
+            "forward(transition=[[0.75, 0.25], [0.5, 0.5]], warmup=None, quantile=None)",
+        ),
+    ],
+)
+def test_parse(text: str, described: str) -> None:
+    assert parse(text).describe() == described
+    assert parse(described).describe() == described
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("elrr", "unknown method 'elrr'; did you mean 'elr'"),
+        ("early_stop(elrr)", "unknown method 'elrr'"),
+        ("elr(bta=0.9)", "'bta'; did you mean 'beta'"),
+        ("ce(beta=0.9)", "'beta'"),
+        ("early_stop", "early_stop.*inner"),
+        ("early_stop(patience=3)", "early_stop.*inner"),
+        ("early_stop(3)", "early_stop wraps a method, got 3"),
+        ("ce(elr)", "ce"),
+        ("elr(0.9)", "elr"),
+        ("elr(beta=2)", r"beta must lie in \[0, 1\), got 2"),
+        ("elr(beta='a')", "beta must be a number"),
+        ("elr(beta=gce)", "beta must be a number"),
+        ("elr(beta=1+x)", "cannot read"),
+        ("elr(**{})", "elr"),
+        ("elr(", "cannot read method"),
+        ("", "cannot read method"),
+        ("3", "cannot read method"),
+        ("elr.beta()", "cannot read method"),
+        ("__import__('os')", "unknown method"),
+        ("early_stop(" * 3000, "cannot read method"),
+    ],
+)
+def test_parse_refuses(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="elrcb_-(),=.0159 '[]xA", max_size=25))
+def test_any_text_is_a_method_or_an_input_error(text: str) -> None:
+    with contextlib.suppress(InputError):
+        assert isinstance(parse(text), Method)
+
+
+def test_build() -> None:
+    method = ELR()
+    assert build(method) is method
+    assert isinstance(build("elr"), ELR)
+    with pytest.raises(InputError, match=r"write ELR\(\)"):
+        build(ELR)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="got int"):
+        build(3)  # type: ignore[arg-type]
+
+
+def test_table_is_complete() -> None:
+    rows = {row.name: row for row in table()}
+    assert sorted(rows) == NAMES
+    assert rows["elr"].cls == "ELR"
+    assert rows["elr"].options == {"beta": 0.7, "lam": 3.0}
+    assert rows["early_stop"].options == {"patience": 10, "metric": "val_accuracy"}
+    assert rows["ce"].options == {}
+    assert rows["co_teaching"].needs == "noise rate"
+    for row in rows.values():
+        assert row.paper
+        assert row.description.endswith(".")
+        assert "\n" not in row.description
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_resumes_to_the_same_bits(name: str, make_run: Callable[..., Run], train: Train) -> None:
+    """Losses are finite, take weights; a run continued from its state goes on to the same bits."""
+    method = make(name)
+    run = make_run(num_models=method.num_models)
+    method.start(run)
+    losses = train(method, run, 3, weight=torch.linspace(0.5, 1.5, len(run.data)))
+    assert all(torch.tensor(losses).isfinite())
+
+    resumed = make(name)
+    again = make_run(num_models=method.num_models, epoch=run.epoch)
+    resumed.start(again)
+    resumed.load_state_dict(method.state_dict())
+    again.models.load_state_dict(run.models.state_dict())
+    again.generator.set_state(run.generator.get_state())
+    assert train(method, run, 2) == train(resumed, again, 2)
+
+
+@pytest.mark.parametrize("name", ["ce", "gce", "sce", "co_teaching"])
+def test_equal_weights_change_nothing(name: str, make_run: Callable[..., Run], train: Train) -> None:
+    values = []
+    for weight in (None, torch.ones(12)):
+        method = make(name)
+        run = make_run(num_models=method.num_models)
+        method.start(run)
+        values.append(train(method, run, 2, weight=weight))
+    assert values[0] == values[1]
+
+
+def test_mixup_draws_from_the_runs_generator_alone(make_run: Callable[..., Run], train: Train) -> None:
+    values = []
+    for seed in (1, 2):
+        run = make_run()
+        torch.manual_seed(seed)
+        values.append(train(MixUp(), run, 3))
+    assert values[0] == values[1]
+
+
+def test_co_teaching_trains_two_networks_on_the_small_losses(make_run: Callable[..., Run], train: Train) -> None:
+    run, method = make_run(num_models=2), CoTeaching(forget_rate=0.5, warmup=1)
+    before = [model[0].weight.clone() for model in run.models]
+    [whole] = train(method, run, 1)
+    assert not any(torch.equal(old, model[0].weight) for old, model in zip(before, run.models, strict=True))
+    run.models.load_state_dict(make_run(num_models=2).models.state_dict())
+    [half] = train(method, run, 1)
+    assert half < whole
+
+
+def test_predict_all_is_the_method_in_eval_mode(make_run: Callable[..., Run]) -> None:
+    run = make_run(num_models=2)
+    run.models[0].eval()
+    method = CoTeaching()
+    probs = predict_all(method, run, run.data)
+    assert [model.training for model in run.models] == [False, True]
+    run.models.eval()
+    torch.testing.assert_close(probs, method.predict(run, run.data.take(torch.arange(12))))
+    assert probs.dtype == torch.float32
+    assert not probs.is_inference()

@@ -1,0 +1,259 @@
+"""The loop: what it records, how it selects, interrupts, clips, schedules and refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import nn
+
+from noiseproof.data import LabeledData
+from noiseproof.errors import InputError
+from noiseproof.interrupt import Interrupted
+from noiseproof.loop import fit
+from noiseproof.method import Batch, Run, Selection
+from noiseproof.methods.cross_entropy import CrossEntropy
+from noiseproof.progress import Silent
+
+
+class Recorder(CrossEntropy):
+    """Cross-entropy that notes the batches it sees, and may choose them."""
+
+    def __init__(self, selection=None):
+        super().__init__()
+        self.selection, self.batches = selection, []
+
+    def before_epoch(self, run):
+        return self.selection
+
+    def loss(self, run: Run, batch: Batch):
+        self.batches.append(batch)
+        return super().loss(run, batch)
+
+    def describe(self):
+        return "recorder"
+
+
+def run(digits, method="ce", **options):
+    settings = {"epochs": 2, "batch_size": 32, "lr": 0.05, "device": "cpu"}
+    return fit(options.pop("model", "mlp"), digits[0], method, **(settings | options))
+
+
+def test_every_example_once_an_epoch_with_its_own_label(digits):
+    method = Recorder()
+    run(digits, method, epochs=1)
+    index = torch.cat([batch.index for batch in method.batches])
+    assert torch.equal(index.sort().values, torch.arange(len(digits[0])))
+    for batch in method.batches:
+        assert torch.equal(batch.label, digits[0].labels[batch.index])
+
+
+def test_a_last_batch_of_one_joins_its_neighbour(digits):
+    data = digits[0].subset(torch.arange(65))
+    method = Recorder()
+    fit("mlp", data, method, epochs=1, batch_size=32)
+    assert [len(batch.index) for batch in method.batches] == [32, 33]
+
+
+def test_selection_and_weights(digits):
+    index = torch.tensor([5, 17, 40, 41, 99, 100])
+    weight = torch.tensor([1.0, 2, 3, 4, 5, 15])
+    method = Recorder(Selection(index, weight))
+    result = run(digits, method, epochs=2, batch_size=4)
+    assert result.history[0]["examples"] == 6
+    seen = torch.cat([batch.index for batch in method.batches[:2]])
+    given = torch.cat([batch.weight for batch in method.batches[:2]])
+    assert torch.equal(seen.sort().values, index)
+    torch.testing.assert_close(given[seen.argsort()], weight / weight.mean())
+
+
+def test_distance_is_that_of_the_weights(digits):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    before = [p.detach().clone() for p in model.parameters()]
+    result = run(digits, model=model)
+    squares = [(p.detach() - q).square().sum() for p, q in zip(model.parameters(), before, strict=True)]
+    assert result.history[-1]["distance"] == pytest.approx(float(sum(squares)) ** 0.5, rel=1e-5)
+
+
+def test_history_agrees_with_predictions(digits):
+    result = run(digits, epochs=3, test=digits[1], val=0.2)
+    record, data = result.history[-1], result.run.data
+    guess = torch.from_numpy(result.predict(data.inputs))
+    assert record["train_accuracy"] == pytest.approx(float((guess == data.labels).float().mean()), abs=1e-6)
+    assert record["train_true_accuracy"] == pytest.approx(float((guess == data.true_labels).float().mean()), abs=1e-6)
+    wrong = data.wrong
+    repeated = float((guess[wrong] == data.labels[wrong]).float().mean())
+    assert record["train_memorised"] == pytest.approx(repeated, abs=1e-6)
+    summary = result.summary()
+    assert summary["final"]["test_accuracy"] == summary["last"]["test_accuracy"]
+    assert summary["best"]["val_accuracy"] == max(record["val_accuracy"] for record in result.history)
+
+
+def test_anneal_on_loss_drops_the_rate_once(digits, tmp_path):
+    settings = {"epochs": 12, "schedule": "anneal_on_loss(1.9, factor=0.1)", "lr": 0.02}
+    rates = [record["lr"] for record in run(digits, **settings).history]
+    losses = [record["loss"] for record in run(digits, **settings).history]
+    first = next(i for i, loss in enumerate(losses) if loss <= 1.9)
+    assert 0 < first < 11
+    assert rates == pytest.approx([0.02] * (first + 1) + [0.002] * (11 - first))
+
+
+def test_clipping_bounds_the_step(digits):
+    result = run(digits, epochs=1, clip=1e-3, momentum=0.0, weight_decay=0.0, schedule="constant", lr=0.1)
+    assert result.history[-1]["distance"] <= 0.1 * 1e-3 * result.run.step * 1.001
+
+
+def test_bfloat16_trains(digits):
+    assert run(digits, epochs=5, precision="bfloat16").history[-1]["train_accuracy"] > 0.3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_optimizers(digits, optimizer):
+    assert run(digits, epochs=3, optimizer=optimizer, lr=0.01).history[-1]["train_accuracy"] > 0.2
+
+
+def test_conv_net_resumes_in_its_memory_format(digits, tmp_path):
+    """Convolution weights may be laid out channels-last; optimizer state must come back in the same layout."""
+
+    def once(out, **more):
+        settings = {"model": "cnn3", "epochs": 2, "batch_size": 64, "out": tmp_path / out}
+        return run(digits, **(settings | more))
+
+    whole = once("whole")
+    with pytest.raises(Interrupted):
+        once("cut", progress=_SignalAt(5))
+    resumed = once("cut", resume=True)
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+class _SignalAt(Silent):
+    def __init__(self, step):
+        self.at = step
+
+    def step(self, run, done):
+        if run.step == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
+    with pytest.raises(Interrupted, match=r"stopped after step 7 .* --out .*run --resume"):
+        run(digits, out=tmp_path / "run", progress=_SignalAt(7))
+    result = run(digits, out=tmp_path / "run", resume=True)
+    assert result.run.epoch == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_run_directory(digits, tmp_path):
+    out = tmp_path / "run"
+    result = run(digits, "elr", out=out, val=0.2, test=digits[1])
+    lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert lines == result.history
+    table = pq.read_table(out / "labels.parquet").to_pydict()
+    assert len(table["id"]) == len(digits[0])
+    assert sorted(map(int, table["id"])) == list(range(len(digits[0])))
+    by_id = dict(zip(map(int, table["id"]), table["label"], strict=True))
+    assert [by_id[i] for i in range(5)] == [digits[0].class_names[k] for k in digits[0].labels[:5]]
+    assert table["suspicion"] == sorted(table["suspicion"], reverse=True)
+    assert (out / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert "elr" in (out / "report.html").read_text()
+    assert {path.name for path in out.iterdir()} == {
+        "config.json", "history.jsonl", "checkpoint.safetensors", "initial.safetensors", "model.safetensors",
+        "labels.parquet", "summary.json", "curves.png", "report.html",
+    }  # fmt: skip
+    again = run(digits, "elr", out=out, val=0.2, test=digits[1], resume=True)
+    assert again.history == result.history
+
+
+def test_a_table_of_features():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)
+    features = rng.normal(size=(200, 5)) * 100 + 1000 * labels[:, None]
+    result = fit("mlp", LabeledData(features, labels), epochs=20, batch_size=20, lr=0.05)
+    assert result.history[-1]["train_accuracy"] > 0.95
+
+
+def test_two_networks_start_apart(digits):
+    result = run(digits, "co_teaching(forget_rate=0.4)", epochs=1)
+    first, second = (next(model.parameters()) for model in result.run.models)
+    assert not torch.equal(first, second)
+
+
+class Scalar(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.flat, self.linear = nn.Flatten(), nn.Linear(64, outputs)
+
+    def forward(self, x):
+        return self.linear(self.flat(x))
+
+
+BAD = {
+    "epochs": ({"epochs": 0}, "epochs must be 1 or more, got 0"),
+    "batch size": ({"batch_size": 1}, "batch_size must be 2 or more"),
+    "rate": ({"lr": -1.0}, "lr must be a number above 0, got -1.0"),
+    "momentum": ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
+    "decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or above"),
+    "clip": ({"clip": 0.0}, "clip must be a norm above 0"),
+    "optimizer": ({"optimizer": "adm"}, "did you mean 'adam'"),
+    "schedule": ({"schedule": "cosin"}, "did you mean 'cosine'"),
+    "milestones": ({"schedule": "multi_step([80, 40])"}, "rising order"),
+    "precision": ({"precision": "float8"}, "unknown precision 'float8'"),
+    "device": ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here"),
+    "device name": ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+    "augmentation": ({"augment": "weakk"}, "did you mean 'weak'"),
+    "views": ({"augment": ["weak", "weak"]}, r"takes 1 view\(s\), got 2"),
+    "validation": ({"val": 1.5}, "val must be"),
+    "resume": ({"resume": True}, "resume needs the run directory"),
+    "method": ({"method": "erl"}, "did you mean 'elr'"),
+    "method option": ({"method": "elr(bta=1)"}, "did you mean 'beta'"),
+    "model": ({"model": "resnet21"}, "did you mean"),
+    "model outputs": ({"model": Scalar(7)}, r"returns \(2, 7\) for B=2; it must map"),
+    "model inputs": ({"model": nn.Linear(3, 10)}, "fails on the data"),
+    "two networks": ({"model": Scalar(10), "method": "co_teaching"}, "trains 2 networks, got one module"),
+    "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
+    "no split": ({"method": "early_stop(ce)"}, "needs a validation split"),
+    "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "seconds above 0"),
+    "diverged": ({"lr": 1e20, "epochs": 3}, "the training loss became nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "sentence"), BAD.values(), ids=BAD)
+def test_bad_arguments_are_refused_in_one_sentence(digits, options, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=sentence) as caught:
+        run(digits, **options)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_data_or_settings_do_not_resume(digits, tmp_path):
+    out = tmp_path / "run"
+    run(digits, out=out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for options, word in (
+        ({"batch_size": 16}, "batch_size=32"),
+        ({"method": "gce"}, "method='ce"),
+        ({"seed": 1}, "seed=0"),
+    ):
+        with pytest.raises(InputError, match=word):
+            run(digits, **({"out": out, "resume": True} | options))
+    relabelled = digits[0].with_labels((digits[0].labels + 1) % 10)
+    with pytest.raises(InputError, match="was begun with data"):
+        run((relabelled,), out=out, resume=True)
+    with pytest.raises(InputError, match="already holds a run"):
+        run(digits, out=out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_sets_must_match(digits):
+    other = LabeledData(torch.zeros(20, 1, 9, 9, dtype=torch.uint8), torch.arange(20) % 10)
+    with pytest.raises(InputError, match=r"test has inputs of shape \(1, 9, 9\)"):
+        run(digits, test=other)
+    named = LabeledData(torch.zeros(20, 1, 8, 8, dtype=torch.uint8), [f"c{i % 10}" for i in range(20)])
+    with pytest.raises(InputError, match="val has other classes"):
+        run(digits, val=named)
