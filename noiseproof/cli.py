@@ -105,7 +105,13 @@ def fit(
     options = _remembered(context, out) if resume else dict(context.params)
     if options["data"] is None:
         raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
-    _fit(options, resume, quiet)
+    from noiseproof.interrupt import Interrupted
+
+    try:
+        _fit(options, resume, quiet)
+    except Interrupted as stop:
+        typer.echo(str(stop), err=True)
+        raise typer.Exit(130) from None
 
 
 def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
@@ -263,15 +269,12 @@ def demo(
 
 
 def main() -> None:
-    """The entry point: a user's mistake is one sentence and exit code 2, Ctrl-C says how to go on."""
+    """The entry point: a user's mistake is one sentence and exit code 2."""
     try:
         app()
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    except KeyboardInterrupt as stop:
-        sys.stderr.write(f"\n{stop or 'stopped'}\n")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,13 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], capt
     rows = list(rows)
     for place, name in enumerate(header):
         figures = place > 0 and all(row[place][:1] in "–0123456789" for row in rows)
-        style = "bold" if place == 0 else None
-        view.add_column(name, justify="right" if figures else "left", style=style, no_wrap=place == 0 or figures)
+        words = [row[place] for row in rows] if figures else [word for row in rows for word in row[place].split()]
+        view.add_column(
+            name,
+            justify="right" if figures else "left",
+            style="bold" if place == 0 else None,
+            min_width=max(map(len, words), default=0),  # a figure is never broken over lines, nor a word
+        )
     for row in rows:
         view.add_row(*row)
     return view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from noiseproof.method import Method, Run
+from noiseproof.method import Run
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
@@ -31,30 +31,39 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 _BLOCK = 2**20  # input values evaluated at once: enough to keep a device busy, few enough that activations stay small
 
 
-def predictions(
-    method: Method, run: Run, data: LabeledData, index: Tensor | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def block_size(input_shape: tuple[int, ...]) -> int:
+    """How many examples to evaluate at once."""
+    return min(max(_BLOCK // math.prod(input_shape), 16), 1024)
+
+
+def probabilities(models: nn.ModuleList, inputs: Tensor) -> Tensor:
+    """Class probabilities (B, K) of normalised inputs (B, …): the mean over the models."""
+    if len(models) == 1:
+        return models[0](inputs).softmax(dim=1)
+    return torch.stack([model(inputs).softmax(dim=1) for model in models]).mean(dim=0)
+
+
+def predictions(run: Run, data: LabeledData, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of positions (B,) and probabilities (B, K) over `data`, or over its rows `index`, on the CPU."""
     index = torch.arange(len(data)) if index is None else index
-    size = min(max(_BLOCK // math.prod(data.input_shape), 16), 1024)
-    for rows in index.split(size):
+    for rows in index.split(block_size(data.input_shape)):
         with eval_mode(run.models), torch.no_grad():
             inputs = run.normalize(data.take(rows).to(run.device))
-            yield rows, method.predict(run, inputs).float().cpu()
+            yield rows, probabilities(run.models, inputs).float().cpu()
 
 
-def predict_all(method: Method, run: Run, data: LabeledData) -> Tensor:
+def predict_all(run: Run, data: LabeledData) -> Tensor:
     """Probabilities (n, K) of every example of `data`, on the CPU."""
-    return torch.cat([block for _, block in predictions(method, run, data)])
+    return torch.cat([block for _, block in predictions(run, data)])
 
 
-def measure(method: Method, run: Run, data: LabeledData, index: Tensor | None = None) -> dict[str, float]:
+def measure(run: Run, data: LabeledData, index: Tensor | None = None) -> dict[str, float]:
     """Accuracy and mean −log p against the observed labels; against the true ones too, where they are known.
 
     `memorised` is the share of the wrongly labelled examples on which the prediction repeats the wrong label.
     """
     count = loss = right = truly = wrong = repeated = 0.0
-    for rows, probability in predictions(method, run, data, index):
+    for rows, probability in predictions(run, data, index):
         label = data.labels[rows]  # (B,)
         guess = probability.argmax(dim=1)  # (B,)
         count += len(rows)

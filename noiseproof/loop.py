@@ -134,7 +134,7 @@ def fit(
         )  # fmt: skip
         loop.open(call, resume)
         loop.train()
-        result = FitResult.of(run, chosen, held_out, test)
+        result = FitResult.of(run, chosen, test, architecture=model if isinstance(model, str) else None)
     if out is not None:
         result.save(out)
     return result
@@ -285,7 +285,7 @@ class Loop:
         }  # fmt: skip
         for name, (data, index) in self.evaluated.items():
             if data is not None and (index is None or len(index)):
-                figures = measure(self.method, run, data, index)
+                figures = measure(run, data, index)
                 record.update({f"{name}_{key}": value for key, value in figures.items()})
         run.history.append(record)
         self.order = self.weight = None

@@ -59,7 +59,7 @@ class Beliefs:
 class Run:
     """The run a method takes part in: all it may read, and the models it may call."""
 
-    models: nn.ModuleList
+    models: nn.ModuleList  # predictions are the mean of theirs
     data: LabeledData  # the training set
     num_classes: int
     epochs: int
@@ -120,12 +120,6 @@ class Method(nn.Module, ABC):
     def finish(self, run: Run) -> None:
         """After the last epoch, e.g. restore the chosen weights."""
 
-    def predict(self, run: Run, inputs: Tensor) -> Tensor:
-        """Class probabilities (B, K) of normalised inputs: the mean over the models."""
-        if len(run.models) == 1:
-            return run.model(inputs).softmax(dim=1)
-        return torch.stack([model(inputs).softmax(dim=1) for model in run.models]).mean(dim=0)
-
     def beliefs(self, run: Run) -> Beliefs | None:
         """What the method believes of each training label; None where it keeps no opinion beside its predictions."""
         return None
@@ -176,9 +170,6 @@ class Wrapper(Method):
 
     def finish(self, run: Run) -> None:
         self.inner.finish(run)
-
-    def predict(self, run: Run, inputs: Tensor) -> Tensor:
-        return self.inner.predict(run, inputs)
 
     def beliefs(self, run: Run) -> Beliefs | None:
         return self.inner.beliefs(run)

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from noiseproof import checkpoint, files
+from noiseproof import files
 from noiseproof.data import LabeledData
-from noiseproof.errors import InputError
-from noiseproof.evaluate import eval_mode, measure, predict_all
+from noiseproof.evaluate import measure, predict_all
 from noiseproof.method import Beliefs, Method, Run
+from noiseproof.predictor import FILE, Predictor
 
 
 @dataclass
@@ -28,20 +27,21 @@ class FitResult:
 
     run: Run
     method: Method
+    predictor: Predictor
     beliefs: Beliefs  # of the training set: soft_label (n, K), suspicion (n,)
     final: dict[str, float]  # figures of the model as returned
-    val: LabeledData | None
-    held_out: Beliefs | None  # of the validation set
 
     @classmethod
-    def of(cls, run: Run, method: Method, val: LabeledData | None, test: LabeledData | None) -> FitResult:
+    def of(cls, run: Run, method: Method, test: LabeledData | None, architecture: str | None) -> FitResult:
         """The result of a finished run."""
         final: dict[str, float] = {}
-        for name, data in (("val", val), ("test", test)):
+        for name, data in (("train", run.data), ("val", run.val), ("test", test)):
             if data is not None:
-                final.update({f"{name}_{key}": value for key, value in measure(method, run, data).items()})
-        beliefs = method.beliefs(run) or _from_predictions(method, run, run.data)
-        return cls(run, method, beliefs, final, val, None if val is None else _from_predictions(method, run, val))
+                final.update({f"{name}_{key}": value for key, value in measure(run, data).items()})
+        beliefs = method.beliefs(run) or _from_predictions(run, run.data)
+        train = run.data
+        predictor = Predictor(run.models, run.normalize, train.class_names, train.input_shape, architecture)
+        return cls(run, method, predictor, beliefs, final)
 
     @property
     def model(self) -> nn.Module:
@@ -53,27 +53,13 @@ class FitResult:
         """One record for each epoch."""
         return self.run.history
 
-    @torch.inference_mode()
     def predict_proba(self, inputs: Tensor | np.ndarray) -> np.ndarray:
         """Class probabilities (n, K) of raw inputs, of the kind the training set had."""
-        given = torch.as_tensor(inputs)
-        if tuple(given.shape[1:]) != self.run.data.input_shape:
-            raise InputError(
-                f"inputs must be (n, {', '.join(map(str, self.run.data.input_shape))}), got {tuple(given.shape)}; "
-                "give them as the training set had them"
-            )
-        if not given.is_floating_point() and given.dtype != torch.uint8:
-            given = given.float()
-        with eval_mode(self.run.models):
-            blocks = [
-                self.method.predict(self.run, self.run.normalize(block.to(self.run.device))).float().cpu()
-                for block in given.split(1024)
-            ]
-        return torch.cat(blocks).numpy() if blocks else np.zeros((0, self.run.num_classes), dtype=np.float32)
+        return self.predictor.predict_proba(inputs)
 
     def predict(self, inputs: Tensor | np.ndarray) -> np.ndarray:
         """The likeliest class (n,) of raw inputs."""
-        return self.predict_proba(inputs).argmax(axis=1)
+        return self.predictor.predict(inputs)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The `last` epoch, the `best` by validation accuracy (absent without a validation set), the `final` model."""
@@ -91,14 +77,7 @@ class FitResult:
         lines = "".join(json.dumps(record) + "\n" for record in self.history)
         files.write_text(folder / "history.jsonl", lines)
         files.write_text(folder / "summary.json", json.dumps(self.summary(), indent=2) + "\n")
-        checkpoint.save(
-            folder / "model.safetensors",
-            {
-                "models": self.run.models.state_dict(),
-                "normalize": self.run.normalize.state_dict(),
-                "class_names": list(self.run.data.class_names),
-            },
-        )
+        self.predictor.save(folder / FILE)
         files.write_atomically(folder / "labels.parquet", self._write_labels)
         curves = folder / "curves.png"
         files.write_atomically(curves, lambda path: plot_history({self.method.title(): self.history}, path))
@@ -110,15 +89,15 @@ class FitResult:
         import pyarrow.parquet as pq
 
         parts = [_label_rows(self.run.data, self.beliefs, "train")]
-        if self.val is not None and self.held_out is not None:
-            parts.append(_label_rows(self.val, self.held_out, "val"))
+        if self.run.val is not None:
+            parts.append(_label_rows(self.run.val, _from_predictions(self.run, self.run.val), "val"))
         table = pa.concat_tables([pa.table(part) for part in parts])
         pq.write_table(table.sort_by([("suspicion", "descending")]), path)
 
 
-def _from_predictions(method: Method, run: Run, data: LabeledData) -> Beliefs:
+def _from_predictions(run: Run, data: LabeledData) -> Beliefs:
     """Beliefs of a method that keeps none: a label is as suspicious as the model finds it unlikely."""
-    probability = predict_all(method, run, data)  # (n, K)
+    probability = predict_all(run, data)  # (n, K)
     return Beliefs(probability, 1 - probability.gather(1, data.labels[:, None]).squeeze(1))
 
 

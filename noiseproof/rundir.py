@@ -115,4 +115,4 @@ class RunDir:
 
     def how_to_resume(self) -> str:
         """For the message of an interrupted run."""
-        return f"saved; go on with --out {self.path} --resume"
+        return f"saved; go on with: noiseproof fit --out {self.path} --resume"

@@ -248,6 +248,22 @@ def test_resume_refuses_other_options_and_strange_checkpoints(command):
     assert (code, "damaged" in err) == (2, True)
 
 
+def test_ctrl_c_says_how_to_go_on(command, monkeypatch):
+    steps = []
+
+    def interrupt(self, run, done):
+        steps.append(run.step)
+        if run.step == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("noiseproof.progress.Silent.step", interrupt)
+    code, _, err = command("fit", "digits", "--out", "run", *QUICK)
+    assert (code, max(steps)) == (130, 7)
+    assert "stopped after step 7" in err
+    assert "noiseproof fit --out run --resume" in err
+    assert command("fit", "--out", "run", "--resume", "--quiet")[0] == 0
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_sigkill_at_a_random_moment_and_resume(tmp_path, seed):
     """A real process, really killed: the finished run equals one that was never touched."""

@@ -141,7 +141,7 @@ class _SignalAt(Silent):
 
 
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
-    with pytest.raises(Interrupted, match=r"stopped after step 7 .* --out .*run --resume"):
+    with pytest.raises(Interrupted, match=r"stopped after step 7 .* noiseproof fit --out .*run --resume"):
         run(digits, out=tmp_path / "run", progress=_SignalAt(7))
     result = run(digits, out=tmp_path / "run", resume=True)
     assert result.run.epoch == 2

@@ -214,7 +214,7 @@ class Correction(Method):
             quantile = self.quantile
             if quantile is None:  # with many classes, a class has fewer than 3 % of the examples
                 quantile = _QUANTILE if run.num_classes * (1 - _QUANTILE) < 1 else 1.0
-            self.use(estimate_transition(predict_all(self, run, run.data), quantile))
+            self.use(estimate_transition(predict_all(run, run.data), quantile))
             self.known.fill_(True)
         return None
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noiseproof.errors import InputError
-from noiseproof.evaluate import predict_all
+from noiseproof.evaluate import predict_all, probabilities
 from noiseproof.method import Method, Run, Wrapper
 from noiseproof.methods import build, parse, registry, table
 from noiseproof.methods.co_teaching import CoTeaching
@@ -178,13 +178,12 @@ def test_co_teaching_trains_two_networks_on_the_small_losses(make_run: Callable[
     assert half < whole
 
 
-def test_predict_all_is_the_method_in_eval_mode(make_run: Callable[..., Run]) -> None:
+def test_predict_all_is_the_mean_of_the_models_in_eval_mode(make_run: Callable[..., Run]) -> None:
     run = make_run(num_models=2)
     run.models[0].eval()
-    method = CoTeaching()
-    probs = predict_all(method, run, run.data)
+    probs = predict_all(run, run.data)
     assert [model.training for model in run.models] == [False, True]
     run.models.eval()
-    torch.testing.assert_close(probs, method.predict(run, run.data.take(torch.arange(12))))
+    torch.testing.assert_close(probs, probabilities(run.models, run.data.take(torch.arange(12))))
     assert probs.dtype == torch.float32
     assert not probs.is_inference()
