@@ -133,7 +133,7 @@ def build_augments(
         if isinstance(one, str) and one != "none":
             if not data.is_image:
                 raise InputError(f"augmentation {one!r} is for images, the inputs are {data.input_shape}; use 'none'")
-            one = policy(one, data.input_shape[-1])
+            one = policy(one, (data.input_shape[1], data.input_shape[2]))
         built.append(None if one == "none" else one)  # type: ignore[arg-type]
     return tuple(built)
 

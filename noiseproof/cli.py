@@ -72,7 +72,7 @@ def fit(
     ] = "cosine",
     clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
     augment: Annotated[
-        str, _option("none, weak, strong, simclr; auto is weak for colour images.", panel=_TRAIN)
+        str, _option("none, weak, strong, simclr, sane-strong; auto is weak for colour images.", panel=_TRAIN)
     ] = "auto",
     precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
     noise: Annotated[
@@ -85,7 +85,7 @@ def fit(
     label_column: Annotated[str | None, _option("The column that holds the label.", panel=_DATA)] = None,
     image_column: Annotated[str | None, _option("The column that holds the image.", panel=_DATA)] = None,
     image_size: Annotated[int | None, _option("Resize images to this many pixels.", panel=_DATA)] = None,
-    limit: Annotated[int | None, _option("Use only this many training examples.", panel=_DATA)] = None,
+    limit: Annotated[int | None, _option("Use only so many training examples.", panel=_DATA, min=1)] = None,
     val: Annotated[float, _option("Share of the training set held out, noise included.", panel=_DATA)] = 0.1,
     test: Annotated[
         str | None, _option("A test set; by default the source's own, else a fifth of the data.", panel=_DATA)
@@ -191,9 +191,8 @@ def _choose_model(name: str, data: LabeledData) -> str:
     """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
     if name != "auto":
         return name
-    if not data.is_image or data.input_shape[-1] < 16:
-        return "mlp"
-    return "resnet20" if data.input_shape[-1] <= 96 else "resnet34"
+    side = min(data.input_shape[1:]) if data.is_image else 0
+    return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
 
 
 def _choose_augment(name: str, data: LabeledData) -> str:
@@ -227,7 +226,9 @@ def _show(result: FitResult, out: Path) -> None:
 def corrupt(
     source: Annotated[Path, typer.Argument(help="A CSV, Parquet or npz file.")],
     target: Annotated[Path, typer.Argument(help="Where to write the noisy copy.")],
-    noise: Annotated[str, typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, pair:0.2.")],
+    noise: Annotated[
+        str, typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    ],
     label_column: Annotated[str | None, typer.Option(help="The column that holds the label.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
 ) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from noiseproof import checkpoint, models
 from noiseproof.data.augment import Normalize
+from noiseproof.data.checks import parse_inputs
 from noiseproof.errors import InputError
 from noiseproof.evaluate import block_size, eval_mode, probabilities
 
@@ -46,19 +47,20 @@ class Predictor:
     @torch.inference_mode()
     def predict_proba(self, inputs: Tensor | np.ndarray) -> np.ndarray:
         """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had."""
-        given = torch.as_tensor(inputs)
-        if tuple(given.shape[1:]) != self.input_shape:
+        shape = tuple(np.shape(inputs))
+        if shape[1:] != self.input_shape:
             raise InputError(
-                f"inputs must be (n, {', '.join(map(str, self.input_shape))}), got {tuple(given.shape)}; "
+                f"inputs must be (n, {', '.join(map(str, self.input_shape))}), got {shape}; "
                 "give them as the training set had them"
             )
-        if given.dtype not in (torch.uint8, torch.float32):
-            given = given.float()
+        if shape[0] == 0:
+            return np.zeros((0, len(self.class_names)), dtype=np.float32)
+        given = parse_inputs(inputs)
         blocks = []
         with eval_mode(self.models):
             for block in given.split(block_size(self.input_shape)):
                 blocks.append(probabilities(self.models, self.normalize(block.to(self.device))).float().cpu())
-        return torch.cat(blocks).numpy() if len(given) else np.zeros((0, len(self.class_names)), dtype=np.float32)
+        return torch.cat(blocks).numpy()
 
     def predict(self, inputs: Tensor | np.ndarray) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""

@@ -17,7 +17,7 @@ from noiseproof.method import Beliefs, Method, Run
 from noiseproof.predictor import FILE, Predictor
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult:
     """The outcome of a run.
 
@@ -42,6 +42,10 @@ class FitResult:
         train = run.data
         predictor = Predictor(run.models, run.normalize, train.class_names, train.input_shape, architecture)
         return cls(run, method, predictor, beliefs, final)
+
+    def __repr__(self) -> str:
+        figures = {key: round(value, 4) for key, value in self.final.items() if key.endswith("accuracy")}
+        return f"FitResult({self.method.title()}, {self.run.epoch} epochs, {figures})"
 
     @property
     def model(self) -> nn.Module:

@@ -20,7 +20,9 @@ def test_load_model_predicts_the_same(digits, method, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(inputs), result.predict_proba(inputs))
     np.testing.assert_array_equal(loaded.predict(inputs.numpy()), result.predict(inputs))
     assert loaded.class_names == digits[0].class_names
+    np.testing.assert_array_equal(loaded.predict_proba(inputs.long()), result.predict_proba(inputs))
     assert loaded.predict_proba(inputs[:0]).shape == (0, 10)
+    assert "epochs" in repr(result)
 
 
 def network() -> nn.Module:

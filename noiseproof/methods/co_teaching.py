@@ -58,7 +58,7 @@ class CoTeaching(Method):
 
     Args:
         forget_rate: τ in [0, 1): the share of wrong labels, which the paper takes as known. The default of 0.2 is a
-            guess: `noiseproof audit` estimates yours.
+            guess: give your own.
         warmup: T_k, epochs until the full share is dropped; at least 1.
         exponent: c, above 0.
 

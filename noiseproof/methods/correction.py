@@ -179,6 +179,15 @@ class BackwardLoss(nn.Module):
         return _check.reduce(backward_loss(logits, label, self.inverse), self.reduction)
 
 
+def _default_warmup(epochs: int) -> int:
+    """A twentieth of a run, but five epochs or half of a shorter run.
+
+    The estimate wants a network that has learned the classes and not yet the noise: on digits with 40 % symmetric noise
+    the mean of T's diagonal, 0.6 in truth, was 0.63, 0.69, 0.74 and 0.93 after 5, 10, 20 and 33 of 100 epochs.
+    """
+    return min(max(5, epochs // 20), max(1, epochs // 2))
+
+
 class Correction(Method):
     """What the two corrections share: a transition matrix, given or estimated after some epochs of cross-entropy."""
 
@@ -209,7 +218,7 @@ class Correction(Method):
             self.use(torch.tensor(self.transition))
 
     def before_epoch(self, run: Run) -> Selection | None:
-        warmup = max(1, run.epochs // 3) if self.warmup is None else self.warmup
+        warmup = _default_warmup(run.epochs) if self.warmup is None else self.warmup
         if not self.known and run.epoch >= warmup:
             quantile = self.quantile
             if quantile is None:  # with many classes, a class has fewer than 3 % of the examples
@@ -242,7 +251,7 @@ class ForwardCorrection(Correction):
 
     Args:
         transition: (K, K) T, rows sum to 1; None: estimate it.
-        warmup: epochs of cross-entropy before the estimate, at least 1; None: a third of all.
+        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5.
         quantile: in (0, 1], of the anchor among the predictions for its class; None: 0.97, and with more than 33
             classes 1, as in the paper's CIFAR-10 and CIFAR-100 experiments.
 
@@ -269,7 +278,7 @@ class BackwardCorrection(Correction):
 
     Args:
         transition: (K, K) T, rows sum to 1 and invertible; None: estimate it.
-        warmup: epochs of cross-entropy before the estimate, at least 1; None: a third of all.
+        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5.
         quantile: in (0, 1]; see `ForwardCorrection`.
 
     Raises:

@@ -72,8 +72,8 @@ class EarlyStop(Wrapper):
             raise InputError(f"early_stop wraps a method, got {inner!r}; write e.g. early_stop(elr)")
         super().__init__(inner)
         self.patience = _check.integer("patience", patience, 1)
-        if not isinstance(metric, str) or not metric:
-            raise InputError(f"metric must name a column of the history, e.g. 'val_accuracy', got {metric!r}")
+        if not isinstance(metric, str) or not metric or metric.startswith("test"):
+            raise InputError(f"metric must name a figure of the history, and not of the test set, got {metric!r}")
         self.metric = metric
         self.best_models = Snapshot()
         self.best_inner = Snapshot()

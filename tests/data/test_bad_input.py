@@ -226,7 +226,10 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "CSV columns twice": (lambda m: m.text("a.csv", "x,x,label", "1,2,0", "3,4,1"), "two columns named 'x'"),
     "CSV in Latin-1": (lambda m: m.bytes("a.csv", "x,label\n1,é\n2,ü\n".encode("latin1")), "UTF-8"),
-    "CSV gap in classes": (lambda m: m.text("a.csv", "x,label", "1,1", "2,2"), "class '0' has no example"),
+    "CSV of numbers, not classes": (
+        lambda m: m.text("a.csv", "x,label", *(f"{i},{i}" for i in range(30))),
+        "30 distinct values in 30 rows",
+    ),
     "image missing": (
         lambda m: m.parquet("a.parquet", {"image": [b"x", None], "label": [0, 1]}),
         "missing value at row 1",

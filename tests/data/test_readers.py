@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from noiseproof.data import LazyImages, load, load_labels, load_pair, read_label_file
 from noiseproof.data.images import _jpeg_frame, decode_image
@@ -458,3 +459,35 @@ def test_short_way_to_jpeg_pixels_is_pillows(make: Any, mode: str, options: dict
     for size in range(0, len(content) - 2, 41):
         with pytest.raises(InputError, match=r"^a cannot be decoded"):
             decode_image(content[:size], "a", gray, (9, 17), fit=False)
+
+
+@pytest.mark.parametrize(("labels", "names"), [((1, 2, 3), "1 2 3"), ((-1, 1, 1), "-1 1"), ((10, 2, 7), "2 7 10")])
+def test_numbers_are_names_too(make: Any, labels: tuple[int, ...], names: str) -> None:
+    """Classes counted from 1, called -1 and 1, or with gaps."""
+    make.text("train.csv", "x,label", *(f"{i},{label}" for i, label in enumerate(labels)))
+    make.text("test.csv", "x,label", f"0,{labels[1]}")
+    train, test = load_pair(make.root / "train.csv")
+    assert train.class_names == tuple(names.split())
+    assert [train.class_names[k] for k in train.labels] == [str(label) for label in labels]
+    assert test is not None
+    assert test.class_names == train.class_names
+    assert test.class_names[int(test.labels[0])] == str(labels[1])
+
+
+def test_npz_label_array_of_the_train_set_finds_its_test_twin(make: Any) -> None:
+    x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    np.savez(make.root / "a.npz", x_train=x, y_noisy_train=y, x_test=x, y_test=1 - y)
+    train, test = load_pair(make.root / "a.npz", label_column="y_noisy_train")
+    assert test is not None
+    assert train.labels.tolist() == [0, 1, 0, 1]
+    assert test.labels.tolist() == [1, 0, 1, 0]
+    np.savez(make.root / "b.npz", x_train=x, y_noisy_train=y, x_test=x, y_noisy_test=1 - y)
+    assert load_pair(make.root / "b.npz", label_column="y_noisy_train")[1].labels.tolist() == [1, 0, 1, 0]  # type: ignore[union-attr]
+
+
+def test_train_folder_without_class_folders(make: Any) -> None:
+    for name in ("train", "test"):
+        (make.root / "d" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(make.root / "d" / name / "1.png")
+    with pytest.raises(InputError, match="no folder per class"):
+        load(make.root / "d")

@@ -47,7 +47,7 @@ def test_correction_begins_after_the_warmup(
 ) -> None:
     run, method = make_run(epochs=9), kind()
     method.start(run)
-    train(method, run, 3)
+    train(method, run, 4)  # half of nine epochs
     assert not method.known
     batch = whole(run)
     expected = F.cross_entropy(run.model(batch.views[0]), batch.label)

@@ -136,6 +136,7 @@ def test_needs_a_validation_split(make_run: Callable[..., Run]) -> None:
         ("elr", {}, "early_stop wraps a method, got 'elr'"),
         (CrossEntropy(), {"patience": 0}, "patience must be an integer of at least 1, got 0"),
         (CrossEntropy(), {"metric": ""}, "metric must name"),
+        (CrossEntropy(), {"metric": "test_accuracy"}, "not of the test set"),
     ],
 )
 def test_bad_options(inner: Any, options: dict[str, Any], says: str) -> None:

@@ -75,13 +75,17 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
 
     def read(options: Options) -> LabeledData:
         x_key = _need(path, arrays, INPUT_KEYS, suffix, options.image_column, "inputs")
-        y_key = _need(path, arrays, LABEL_KEYS, suffix, options.label_column, "labels")
+        label = options.label_column
+        if label is not None and suffix != reference:  # what is asked for is the train set's array
+            label = label.removesuffix(reference) + suffix
+            label = label if label in arrays else None
+        y_key = _need(path, arrays, LABEL_KEYS, suffix, label, "labels")
         labels = arrays[y_key](False)
         true_key = _key(arrays, TRUE_KEYS, suffix)
         true_labels = arrays[true_key](False) if true_key else None
         class_names = arrays["class_names"](False).tolist() if "class_names" in arrays else None
         if class_names is None and suffix != reference:
-            known = arrays[_need(path, arrays, LABEL_KEYS, reference, None, "labels")](False)
+            known = arrays[_need(path, arrays, LABEL_KEYS, reference, options.label_column, "labels")](False)
             class_names = _names(known, labels)
         inputs = _inputs(path, arrays[x_key], options)
         if inputs.shape[0] != len(labels):

@@ -17,6 +17,9 @@ _TEST_NAMES = ("test", "val", "valid", "validation")  # the first that is there 
 def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
     inner = {child.name.lower(): child for child in _subfolders(path)}
+    if "train" in inner and set(inner) & set(_TEST_NAMES) and not _subfolders(inner["train"]):
+        train = inner["train"]
+        raise InputError(f"{train} holds images but no folder per class; sort them into {train}/<class name>/")
     if "train" in inner and _subfolders(inner["train"]):
         train = inner["train"]
         splits: Splits = {"train": _split(train, train)}

@@ -81,9 +81,11 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
         true = _named(table.column_names, TRUE_NAMES, but=label)
         true_labels = column_values(paths[0], table, true) if true else None
         class_names = _stored_names(table, label)
-        if class_names is None and (paths != reference or options.limit is not None):
-            known = table if paths == reference else read_tables(reference, [label])
-            class_names = _class_names([labels, true_labels, column_values(reference[0], known, label)])
+        if class_names is None:
+            known = labels
+            if paths != reference:
+                known = column_values(reference[0], read_tables(reference, [label]), label)
+            class_names, (labels, true_labels) = _classes(paths[0], label, known, labels, true_labels)
         rows = even_rows(table.num_rows, options.limit)
         if rows is not None:
             table = table.take(rows.numpy())
@@ -265,15 +267,28 @@ def _named(names: list[str], usual: Sequence[str], but: str) -> str | None:
     return next((name for name in names if name.lower() in usual and name != but), None)
 
 
-def _class_names(columns: list[np.ndarray | None]) -> list[str] | None:
-    """The classes that several label columns have together."""
-    arrays = [column for column in columns if column is not None]
-    if all(a.dtype.kind == "U" for a in arrays):
-        return np.unique(np.concatenate(arrays)).tolist()
-    if all(a.dtype.kind in "iufb" for a in arrays):
-        high = max(float(a.max()) for a in arrays)
-        return [str(k) for k in range(int(high) + 1)] if 0 <= high < 1e6 else None
-    return None
+def _classes(
+    path: Path, name: str, known: np.ndarray, labels: np.ndarray, true_labels: np.ndarray | None
+) -> tuple[list[str] | None, tuple[np.ndarray, np.ndarray | None]]:
+    """The class names that label columns have together, and the columns as positions in them.
+
+    Numbers are names too: a table may count its classes from 1, call them -1 and 1, or skip some. Columns that mix
+    text and numbers, or hold fractions, are left for `LabeledData` to refuse.
+    """
+    columns = [known, labels] if true_labels is None else [known, labels, true_labels]
+    text = all(column.dtype.kind == "U" for column in columns)
+    whole = all(column.dtype.kind in "iufb" and np.array_equal(column, np.trunc(column)) for column in columns)
+    if not (text or whole):
+        return None, (labels, true_labels)
+    values = np.unique(np.concatenate(columns))
+    if len(labels) >= 20 and 2 * len(values) > len(labels):
+        raise InputError(
+            f"{path}: column {name!r} has {len(values)} distinct values in {len(labels)} rows; "
+            "is it the label? pass label_column"
+        )
+    positions = [np.searchsorted(values, column) for column in columns[1:]]
+    names = values.tolist() if text else [str(int(value)) for value in values]
+    return names, (positions[0], None if true_labels is None else positions[1])
 
 
 def _stored_names(table: pa.Table, label: str) -> list[str] | None:
