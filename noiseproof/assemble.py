@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from noiseproof import models
 from noiseproof.data import LabeledData
@@ -15,6 +15,7 @@ from noiseproof.data.augment import Augmentation, policy
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import eval_mode
 from noiseproof.method import Run
+from noiseproof.spec import split_call
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -35,7 +36,7 @@ def pick_device(device: str | torch.device) -> torch.device:
         return torch.device("cpu")
     try:
         chosen = torch.device(device)
-        torch.empty(0, device=chosen)
+        torch.empty(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {str(device)!r} cannot be used here ({reason}); choose 'cpu' or 'auto'") from None
@@ -62,9 +63,16 @@ def build_models(
             )
         built = [model]
     elif isinstance(model, str):
-        built = [models.build(model, data.input_shape, data.num_classes) for _ in range(count)]
+        name, options = split_call(model, kind="model")
+        built = [models.build(name, data.input_shape, data.num_classes, **options) for _ in range(count)]
     else:
+        require(callable(model), "model", model, "a name, a module or a function that makes one")
         built = [model() for _ in range(count)]
+    for one in built:
+        if not isinstance(one, nn.Module):
+            raise InputError(f"model must be a name, a module or a function that makes one, got {type(one).__name__}")
+    if len({id(one) for one in built}) < count:
+        raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
     modules = nn.ModuleList(built).to(device)
     if data.is_image and models.prefers_channels_last(modules, device):
         modules.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -76,29 +84,44 @@ def check_model(run: Run) -> None:
     inputs = run.normalize(run.data.take(torch.arange(2)).to(run.device))
     remedy = f"it must map inputs (B, {', '.join(map(str, run.data.input_shape))}) to logits (B, {run.num_classes})"
     for model in run.models:
+        others = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
+        if others:
+            raise InputError(f"the model's weights are {min(map(str, others))}; call model.float(), inputs are float32")
         try:
             with torch.no_grad(), eval_mode(run.models):
                 logits = model(inputs)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
+        except Exception as error:  # whatever a stranger's forward may raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"the model {type(model).__name__} fails on the data ({reason}); {remedy}") from error
         shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         if shape != (2, run.num_classes):
             raise InputError(f"the model {type(model).__name__} returns {shape} for B=2; {remedy}")
 
 
-def check_match(name: str, data: LabeledData | None, train: LabeledData) -> None:
-    """A validation or test set must look like the training set."""
+def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledData | None:
+    """A validation or test set, which must look like the training set, with its classes in the same order."""
     if data is None:
-        return
+        return None
+    check_data(name, data)
     if data.input_shape != train.input_shape:
         raise InputError(
             f"{name} has inputs of shape {data.input_shape}, the training set {train.input_shape}; "
             "bring both to one size (--image-size)"
         )
-    if data.class_names != train.class_names:
-        extra = sorted(set(data.class_names) - set(train.class_names)) or list(data.class_names)
-        raise InputError(f"{name} has other classes than the training set, e.g. {extra[0]!r}; use the same class names")
+    if data.class_names == train.class_names:
+        return data
+    try:
+        return data.recast(train.class_names)
+    except InputError as error:
+        raise InputError(f"{name} does not match the training set: {error}") from None
+
+
+def check_data(name: str, data: Any) -> None:
+    """Only a LabeledData has been through its door."""
+    if not isinstance(data, LabeledData):
+        raise InputError(
+            f"{name} must be a LabeledData, got {type(data).__name__}; wrap it: LabeledData(inputs, labels)"
+        )
 
 
 def build_optimizer(
@@ -140,11 +163,14 @@ def build_augments(
 
 def split_validation(
     data: LabeledData, val: LabeledData | float | None, seed: int
-) -> tuple[LabeledData, LabeledData | None]:
-    """A share of the training set held out (with its noise), or the validation set as given."""
-    if val is None or val == 0:
-        return data, None
+) -> tuple[LabeledData, LabeledData | None, tuple[Tensor, Tensor | None]]:
+    """The training set, the held-out set (a share, with its noise, or as given), and the rows of both in `data`."""
+    check_data("data", data)
+    rows = torch.arange(len(data))
+    if val is None or (isinstance(val, int | float) and val == 0):
+        return data, None, (rows, None)
     if isinstance(val, int | float):
         require(0 < val < 1, "val", val, "a data set, or a share of the training set in (0, 1)")
-        return data.numbered().split(val, seed=seed)
-    return data, val
+        rest, part = data.split_rows(val, seed=seed)
+        return data.subset(rest), data.subset(part), (rest, part)
+    return data, match("val", val, data), (rows, None)

@@ -5,7 +5,7 @@ Nothing heavy is imported before a command runs, so that `--help` answers at onc
 
 from __future__ import annotations
 
-import json
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,6 +84,9 @@ def fit(
     ] = None,
     label_column: Annotated[str | None, _option("The column that holds the label.", panel=_DATA)] = None,
     image_column: Annotated[str | None, _option("The column that holds the image.", panel=_DATA)] = None,
+    feature_columns: Annotated[
+        str | None, _option("The columns to use as features: a,b,c; by default every numeric one.", panel=_DATA)
+    ] = None,
     image_size: Annotated[int | None, _option("Resize images to this many pixels.", panel=_DATA)] = None,
     limit: Annotated[int | None, _option("Use only so many training examples.", panel=_DATA, min=1)] = None,
     val: Annotated[float, _option("Share of the training set held out, noise included.", panel=_DATA)] = 0.1,
@@ -117,7 +120,7 @@ def fit(
 def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     """Run `fit` with the options of the command line."""
     import noiseproof as nf
-    from noiseproof import files, methods
+    from noiseproof import methods
     from noiseproof.rundir import RunDir
 
     method = methods.build(options["method"])
@@ -125,9 +128,7 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     if not resume:
         RunDir(out).ensure_free()
     train, test = _read(options, quiet)
-    if not resume:
-        command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
-        files.write_text(out / "command.json", json.dumps(command | {"out": str(out)}, indent=2) + "\n")
+    command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     passed = (
         "epochs", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "clip", "precision", "val",
         "seed", "device", "checkpoint_seconds", "checkpoint_steps", "eval_examples",
@@ -141,27 +142,30 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         out=out,
         resume=resume,
         progress=not quiet,
+        notes={"command": command},
         **{key: options[key] for key in passed},
     )
     _show(result, out)
 
 
 def _remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
-    """The options a run was begun with; those given again must agree."""
+    """The options a run was begun with; those given again must agree, but for those that do not touch its result."""
+    from noiseproof.rundir import RunDir
+
     if out is None:
         raise InputError("--resume needs the run directory; add --out runs/NAME")
-    try:
-        saved: dict[str, Any] = json.loads((out / "command.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"there is no run in {out}; start it without --resume") from None
-    except ValueError:
-        raise InputError(f"{out / 'command.json'} is damaged; start afresh with another --out") from None
+    saved = RunDir(out).config()["notes"].get("command")
+    if not isinstance(saved, dict) or not set(context.params) <= {*saved, "out", "resume", "quiet"}:
+        raise InputError(f"the run in {out} was not begun by this command line; resume it with fit(…, resume=True)")
     for key, value in context.params.items():
         source = context.get_parameter_source(key)
-        given = source is not None and source.name == "COMMANDLINE"
-        if given and key not in ("out", "resume", "quiet", "device") and saved.get(key) != value:
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if key in ("device", "checkpoint_seconds", "checkpoint_steps"):
+            saved[key] = value
+        elif key not in ("out", "resume", "quiet") and saved[key] != value:
             raise InputError(
-                f"the run in {out} was begun with {key}={saved.get(key)!r}, not {value!r}; "
+                f"the run in {out} was begun with {key}={saved[key]!r}, not {value!r}; "
                 "drop the option or choose another --out"
             )
     return saved | {"out": out}
@@ -173,6 +177,8 @@ def _read(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledDat
     from noiseproof.console import reading
 
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
+    if options["feature_columns"] is not None:
+        reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
     with reading(quiet) as progress:
         train, test = sources.load_pair(options["data"], labels=options["labels"], progress=progress, **reader)
         train = train.numbered()
@@ -204,7 +210,7 @@ def _choose_augment(name: str, data: LabeledData) -> str:
 
 def _fresh_folder(data: str, method: str, seed: int) -> Path:
     """runs/DATA-METHOD-sSEED, numbered if it is taken."""
-    base = Path("runs") / f"{Path(data).name.split('.')[0]}-{method}-s{seed}"
+    base = Path("runs") / f"{Path(data).resolve().name.split('.')[0]}-{method}-s{seed}"
     folder, number = base, 1
     while folder.exists():
         number += 1
@@ -214,12 +220,15 @@ def _fresh_folder(data: str, method: str, seed: int) -> Path:
 
 def _show(result: FitResult, out: Path) -> None:
     """The figures of a finished run, and where its files are."""
+    from rich.markup import escape
+
     from noiseproof.console import console, table
     from noiseproof.report import figures
 
     title = f"{result.method.title()} on {len(result.run.data):,} examples"
     console.print(table(title, *figures(result)))
-    console.print(f"Wrote [bold]{out}[/bold]: report.html, labels.parquet (labels by suspicion), curves.png, weights")
+    files = "report.html, labels.parquet (labels by suspicion), curves.png, weights"
+    console.print(f"Wrote [bold]{escape(str(out))}[/bold]: {files}")
 
 
 @app.command(epilog="[bold]Example[/bold]  noiseproof corrupt clean.csv noisy.csv --noise symmetric:0.3")
@@ -233,11 +242,13 @@ def corrupt(
     seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
 ) -> None:
     """Write a copy of a table with noisy labels; the old ones are kept as `true_label`."""
+    from rich.markup import escape
+
     from noiseproof.console import console
     from noiseproof.data.corrupt import corrupt_table
 
     summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
-    console.print(f"Wrote [bold]{target}[/bold]: {summary.changed:,} of {summary.n:,} labels changed")
+    console.print(f"Wrote [bold]{escape(str(target))}[/bold]: {summary.changed:,} of {summary.n:,} labels changed")
 
 
 @app.command()
@@ -270,11 +281,18 @@ def demo(
 
 
 def main() -> None:
-    """The entry point: a user's mistake is one sentence and exit code 2."""
+    """The entry point: a user's mistake, or the machine's refusal, is one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ± should not end a run
     try:
         app()
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"error: {where}{error.strerror or error}; check the path, its permissions and the disk\n")
         sys.exit(2)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
 
-from noiseproof import files
+from noiseproof import files, methods
 from noiseproof.console import console, table
 from noiseproof.data import load, noise
 from noiseproof.loop import fit
@@ -34,6 +35,8 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     torch.set_num_threads(1)  # a network this small gains little from more, and loses much when others use them
     rate = noise.parse(spec).rate
     console.print(f"Digits, {100 * rate:.0f} % of the training labels wrong ({spec}); an mlp, {epochs} epochs.")
+    for template in METHODS:
+        methods.build(template.format(rate=rate))  # a rate that a method refuses is refused before anything is trained
     histories: dict[str, list[list[dict[str, Any]]]] = {}
     figures: dict[str, list[dict[str, float]]] = {}
     shown: FitResult | None = None
@@ -62,7 +65,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     write_report(out / "report.html", shown, picture=picture, table=(header, rows))
     console.print(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
-    console.print(f"Wrote [bold]{picture}[/bold] and [bold]{out / 'report.html'}[/bold]")
+    console.print(f"Wrote {escape(str(picture))} and {escape(str(out / 'report.html'))}")
     return results
 
 
@@ -75,7 +78,7 @@ def _figures(result: FitResult) -> dict[str, float]:
         "last": rows["last"]["test_accuracy"],
         "best": rows["best"]["test_accuracy"],
         "kept": rows["final"]["test_accuracy"],
-        "memorised": rows["last"]["train_memorised"],
+        "memorised": rows["last"].get("train_memorised", 0.0),
     }
 
 

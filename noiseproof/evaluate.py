@@ -49,7 +49,8 @@ def predictions(run: Run, data: LabeledData, index: Tensor | None = None) -> Ite
     for rows in index.split(block_size(data.input_shape)):
         with eval_mode(run.models), torch.no_grad():
             inputs = run.normalize(data.take(rows).to(run.device))
-            yield rows, probabilities(run.models, inputs).float().cpu()
+            probability = probabilities(run.models, inputs).float().cpu()
+        yield rows, probability
 
 
 def predict_all(run: Run, data: LabeledData) -> Tensor:
@@ -57,26 +58,42 @@ def predict_all(run: Run, data: LabeledData) -> Tensor:
     return torch.cat([block for _, block in predictions(run, data)])
 
 
-def measure(run: Run, data: LabeledData, index: Tensor | None = None) -> dict[str, float]:
-    """Accuracy and mean −log p against the observed labels; against the true ones too, where they are known.
+class Tally:
+    """Adds up predictions over blocks of a data set.
 
-    `memorised` is the share of the wrongly labelled examples on which the prediction repeats the wrong label.
+    Figures: accuracy and mean −log p against the observed labels, and, where the true ones are known, accuracy against
+    them and `memorised`, the share of the wrongly labelled examples on which the prediction repeats the wrong label.
     """
-    count = loss = right = truly = wrong = repeated = 0.0
+
+    def __init__(self, data: LabeledData) -> None:
+        self.data = data
+        self.count = self.loss = self.right = self.truly = self.wrong = self.repeated = 0.0
+
+    def add(self, rows: Tensor, probability: Tensor) -> None:
+        """Count the examples `rows` (B,), predicted with `probability` (B, K)."""
+        label, guess = self.data.labels[rows], probability.argmax(dim=1)  # (B,)
+        self.count += len(rows)
+        self.loss -= probability.gather(1, label[:, None]).clamp_min(1e-12).log().sum().item()
+        self.right += (guess == label).sum().item()
+        if self.data.true_labels is not None:
+            true_label = self.data.true_labels[rows]
+            self.truly += (guess == true_label).sum().item()
+            self.wrong += (label != true_label).sum().item()
+            self.repeated += ((label != true_label) & (guess == label)).sum().item()
+
+    def figures(self) -> dict[str, float]:
+        """What the counts come to."""
+        figures = {"loss": self.loss / self.count, "accuracy": self.right / self.count}
+        if self.data.true_labels is not None:
+            figures["true_accuracy"] = self.truly / self.count
+            if self.wrong:
+                figures["memorised"] = self.repeated / self.wrong
+        return figures
+
+
+def measure(run: Run, data: LabeledData, index: Tensor | None = None) -> dict[str, float]:
+    """The figures of a run's models on a data set, or on its rows `index`."""
+    tally = Tally(data)
     for rows, probability in predictions(run, data, index):
-        label = data.labels[rows]  # (B,)
-        guess = probability.argmax(dim=1)  # (B,)
-        count += len(rows)
-        loss -= probability.gather(1, label[:, None]).clamp_min(1e-12).log().sum().item()
-        right += (guess == label).sum().item()
-        if data.true_labels is not None:
-            true_label = data.true_labels[rows]
-            truly += (guess == true_label).sum().item()
-            wrong += (label != true_label).sum().item()
-            repeated += ((label != true_label) & (guess == label)).sum().item()
-    figures = {"loss": loss / count, "accuracy": right / count}
-    if data.true_labels is not None:
-        figures["true_accuracy"] = truly / count
-        if wrong:
-            figures["memorised"] = repeated / wrong
-    return figures
+        tally.add(rows, probability)
+    return tally.figures()

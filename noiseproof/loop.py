@@ -23,6 +23,7 @@ from noiseproof.feed import Feed
 from noiseproof.interrupt import Interrupted, Signals
 from noiseproof.method import Method, Run
 from noiseproof.methods import build as build_method
+from noiseproof.methods._index import check_selection
 from noiseproof.progress import Progress, reporter
 from noiseproof.result import FitResult
 from noiseproof.rundir import RunDir, describe_call
@@ -53,6 +54,7 @@ def fit(
     checkpoint_steps: int | None = None,
     eval_examples: int | None = 10_000,
     progress: bool | Progress = False,
+    notes: dict[str, Any] | None = None,
 ) -> FitResult:
     """Train `model` on labels that are partly wrong.
 
@@ -67,7 +69,7 @@ def fit(
         augment: "none", "weak", "strong", … or a callable (inputs, generator) -> inputs; one, or one for each view.
         precision: "float32", "bfloat16", or "auto": bfloat16 where the device is fast at it.
         val: a validation set, or the share of `data` to hold out with its noise. It picks the `best` epoch.
-        test: a test set, used for reporting only.
+        test: a test set, used for reporting only; against its true labels, where it knows them.
         seed: gives the same bits on the same machine. The caller's own random state is left alone.
         device: "auto", "cpu", "cuda", …
         out: a run directory; without it nothing is written and a run cannot resume.
@@ -75,13 +77,15 @@ def fit(
         checkpoint_seconds, checkpoint_steps: how often to save; the first that comes.
         eval_examples: how many training examples to evaluate after each epoch (None: all; 0: none).
         progress: True for a bar (a plain log when not on a terminal).
+        notes: anything, as JSON, to keep in the run's config.json.
 
     Raises:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    require(epochs >= 1, "epochs", epochs, "1 or more")
-    require(batch_size >= 2, "batch_size", batch_size, "2 or more")
+    require(isinstance(epochs, int) and epochs >= 1, "epochs", epochs, "a whole number, 1 or more")
+    require(isinstance(batch_size, int) and batch_size >= 2, "batch_size", batch_size, "a whole number, 2 or more")
+    require(isinstance(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0 to 2**63 − 1")
     require(clip is None or clip > 0, "clip", clip, "a norm above 0, or None")
     require(eval_examples is None or eval_examples >= 0, "eval_examples", eval_examples, "0 or more, or None for all")
     if resume and out is None:
@@ -90,9 +94,10 @@ def fit(
     place = assemble.pick_device(device)
     autocast = assemble.pick_precision(precision, place)
     rate = schedules.parse(schedule) if isinstance(schedule, str) else schedule
-    train, held_out = assemble.split_validation(data, val, seed)
-    for name, other in (("val", held_out), ("test", test)):
-        assemble.check_match(name, other, train)
+    train, held_out, rows = assemble.split_validation(data, val, seed)
+    require(len(train) >= 2, "data", data, "two examples or more")
+    test = assemble.match("test", test, train)
+    clean_test = None if test is None else test.clean()
     augments = assemble.build_augments(augment, chosen.num_views, train)
 
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
@@ -122,19 +127,20 @@ def fit(
             evaluated={
                 "train": (train, _some(len(train), eval_examples)),
                 "val": (held_out, None),
-                "test": (test, None),
+                "test": (clean_test, None),
             },
             rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps),
             progress=reporter(progress),
         )
         call = describe_call(
-            model, chosen, train, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
+            model, run, chosen, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=augment,
-            precision=precision, seed=seed, val=val if isinstance(val, float) else None, eval_examples=eval_examples,
+            precision=precision, seed=seed, val=held_out, test=test, eval_examples=eval_examples,
         )  # fmt: skip
-        loop.open(call, resume)
-        loop.train()
-        result = FitResult.of(run, chosen, test, architecture=model if isinstance(model, str) else None)
+        loop.open(call, resume, notes)
+        with torch.enable_grad():
+            loop.train()
+        result = FitResult.of(run, chosen, data, rows, test, architecture=model if isinstance(model, str) else None)
     if out is not None:
         result.save(out)
     return result
@@ -173,6 +179,8 @@ class Loop:
         self.base_lr = [group["lr"] for group in optimizer.param_groups]
         self.parameters = [p for p in run.models.parameters() if p.requires_grad]
         self.initial = [p.detach().clone() for p in self.parameters]
+        # layers the caller put into eval mode inside a model in train mode, e.g. frozen batch norm, stay so
+        self.frozen = [m for model in run.models if model.training for m in model.modules() if not m.training]
         self.order: Tensor | None = None  # (m,) examples of the current epoch; None between epochs
         self.weight: Tensor | None = None  # (m,)
         self.batches_done = 0  # of the current epoch
@@ -182,7 +190,7 @@ class Loop:
         self.epoch_seconds = 0.0
         self.finished = False
 
-    def open(self, call: dict[str, Any], resume: bool) -> None:
+    def open(self, call: dict[str, Any], resume: bool, notes: dict[str, Any] | None) -> None:
         """Begin the run directory, or take up the run that is in it."""
         if self.rundir is None:
             return
@@ -190,7 +198,7 @@ class Loop:
             self.restore(self.rundir.resume(call))
             self.initial = self.rundir.load_initial(self.initial)
         else:
-            self.rundir.create(call)
+            self.rundir.create(call, notes)
             self.rundir.save_initial(self.initial)
             self.rundir.save(self.state())
 
@@ -206,11 +214,14 @@ class Loop:
                     self.steps(signals)
                     self.end_epoch()
                     self.finished = method.stop(run) or run.epoch >= run.epochs
+                    if signals.requested and not self.finished:
+                        self.pause(signals)
             if self.rundir is not None:
                 self.rundir.save(self.state())
         finally:
             self.progress.close()
         method.finish(run)
+        run.models.eval()
 
     def begin_epoch(self) -> None:
         """Choose and shuffle the examples of an epoch."""
@@ -218,6 +229,7 @@ class Loop:
         if selection is None:
             self.order, self.weight = self.feed.shuffled(len(self.run.data)), None
         else:
+            check_selection(selection, len(self.run.data))
             shuffle = self.feed.shuffled(len(selection.index))
             self.order = selection.index.cpu()[shuffle]
             if selection.weight is not None:
@@ -232,6 +244,8 @@ class Loop:
         assert self.order is not None
         run, method, optimizers = self.run, self.method, self.optimizers
         run.models.train()
+        for module in self.frozen:
+            module.training = False
         batches = self.feed.batches(self.order, self.weight, run.batch_size)
         began = time.perf_counter()
         for number in range(self.batches_done, len(batches)):
@@ -263,7 +277,8 @@ class Loop:
         if self.rundir is not None:
             self.rundir.save(self.state())
         if signals.requested:
-            where = f"stopped after step {self.run.step} (epoch {self.run.epoch + 1} of {self.run.epochs})"
+            epoch = min(self.run.epoch + 1, self.run.epochs)
+            where = f"stopped after step {self.run.step} (epoch {epoch} of {self.run.epochs})"
             saved = "nothing was saved: pass out=... to be able to resume"
             raise Interrupted(f"{where}; {self.rundir.how_to_resume() if self.rundir is not None else saved}")
 
@@ -273,7 +288,7 @@ class Loop:
         run = self.run
         loss = self.loss_sum.item() / len(self.order)
         if not math.isfinite(loss):
-            remedy = f"lower lr (now {self.base_lr[0]}) or set clip=1.0"
+            remedy = f"set clip=1.0 or lower lr (now {self.base_lr[0]})"
             raise InputError(f"the training loss became {loss} in epoch {run.epoch + 1}; {remedy}")
         self.lowest_loss = min(self.lowest_loss, loss)
         self.seconds += self.epoch_seconds

@@ -43,8 +43,8 @@ class Batch:
 class Selection:
     """The examples an epoch visits, and their weights."""
 
-    index: Tensor  # (m,) positions in the full training set
-    weight: Tensor | None = None  # (m,)
+    index: Tensor  # (m,) positions in the full training set, without repeats
+    weight: Tensor | None = None  # (m,) not negative, not all zero
 
 
 @dataclass(frozen=True, slots=True)

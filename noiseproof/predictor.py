@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checkpoint, models
+from noiseproof.assemble import pick_device
 from noiseproof.data.augment import Normalize
 from noiseproof.data.checks import parse_inputs
+from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError
 from noiseproof.evaluate import block_size, eval_mode, probabilities
+from noiseproof.spec import split_call
 
 FILE = "model.safetensors"
 
@@ -45,9 +48,9 @@ class Predictor:
         return self.normalize.mean.device
 
     @torch.inference_mode()
-    def predict_proba(self, inputs: Tensor | np.ndarray) -> np.ndarray:
+    def predict_proba(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
         """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had."""
-        shape = tuple(np.shape(inputs))
+        shape = tuple(inputs.shape) if isinstance(inputs, InputSource) else tuple(np.shape(inputs))
         if shape[1:] != self.input_shape:
             raise InputError(
                 f"inputs must be (n, {', '.join(map(str, self.input_shape))}), got {shape}; "
@@ -55,14 +58,15 @@ class Predictor:
             )
         if shape[0] == 0:
             return np.zeros((0, len(self.class_names)), dtype=np.float32)
-        given = parse_inputs(inputs)
+        given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
         blocks = []
         with eval_mode(self.models):
-            for block in given.split(block_size(self.input_shape)):
-                blocks.append(probabilities(self.models, self.normalize(block.to(self.device))).float().cpu())
+            for rows in torch.arange(shape[0]).split(block_size(self.input_shape)):
+                block = self.normalize(take(given, rows).to(self.device))
+                blocks.append(probabilities(self.models, block).float().cpu())
         return torch.cat(blocks).numpy()
 
-    def predict(self, inputs: Tensor | np.ndarray) -> np.ndarray:
+    def predict(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""
         return self.predict_proba(inputs).argmax(axis=1)
 
@@ -79,13 +83,14 @@ class Predictor:
 
 
 def load_model(
-    run: str | Path, model: Callable[[], nn.Module] | None = None, device: str | torch.device = "cpu"
+    run: str | Path, model: str | Callable[[], nn.Module] | None = None, device: str | torch.device = "cpu"
 ) -> Predictor:
     """The trained model of a run folder (or of its model.safetensors), ready for raw inputs.
 
     Args:
         run: the folder `fit` wrote to.
-        model: a function that makes the network, for runs of networks that have no name here.
+        model: a function that makes the network (or its name), for runs of networks that have no name here.
+        device: where to put it.
 
     Raises:
         InputError: there is none, or it needs `model`.
@@ -94,10 +99,20 @@ def load_model(
     if not path.is_file():
         raise InputError(f"there is no {path}; pass the folder of a finished run")
     state = checkpoint.load(path)
+    if "class_names" not in state:
+        raise InputError(f"{path} holds no trained model; pass the folder of a finished run")
     names, shape, architecture = state["class_names"], tuple(state["input_shape"]), state["architecture"]
     if model is None and architecture is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
-    built = [model() if model is not None else models.build(architecture, shape, len(names)) for _ in state["models"]]
+    make = architecture if model is None else model
+    if isinstance(make, nn.Module) or not (isinstance(make, str) or callable(make)):
+        raise InputError(f"model must be a function that makes the network, or a name, got {type(make).__name__}")
+    built: list[nn.Module]
+    if isinstance(make, str):
+        name, options = split_call(make, kind="model")
+        built = [models.build(name, shape, len(names), **options) for _ in state["models"]]
+    else:
+        built = [make() for _ in state["models"]]
     for network, weights in zip(built, state["models"], strict=True):
         try:
             network.load_state_dict(weights)
@@ -105,5 +120,6 @@ def load_model(
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{path} does not fit the network: {reason}; pass the one it was trained with") from error
     normalize = Normalize(state["normalize"]["mean"], state["normalize"]["std"])
-    networks = nn.ModuleList(built).to(device)
-    return Predictor(networks, normalize.to(device), tuple(names), shape, architecture)
+    place = pick_device(device)
+    networks = nn.ModuleList(built).to(place).eval()
+    return Predictor(networks, normalize.to(place), tuple(names), shape, architecture)

@@ -47,7 +47,7 @@ def summary_line(record: dict[str, float]) -> str:
 
 
 class Log:
-    """A plain line every `seconds` and at the last epoch, for logs and pipes."""
+    """A plain line every `seconds` and at the end, for logs and pipes."""
 
     def __init__(self, prefix: str = "", seconds: float = 5.0) -> None:
         self.prefix, self.seconds = prefix, seconds
@@ -55,22 +55,30 @@ class Log:
     def start(self, run: Run, title: str) -> None:
         self._title, self._from = f"{self.prefix}{title}", run.epoch
         self._began = self._last = time.perf_counter()
+        self._line = ""
 
     def step(self, run: Run, done: float) -> None: ...
 
     def epoch(self, run: Run) -> None:
         now = time.perf_counter()
-        if now - self._last >= self.seconds or run.epoch == run.epochs:
+        left = (now - self._began) / max(run.epoch - self._from, 1) * (run.epochs - run.epoch)
+        record = run.history[-1]
+        self._line = (
+            f"{self._title}  epoch {run.epoch}/{run.epochs}  {summary_line(record)}  "
+            f"{record['examples_per_second']:,.0f} examples/s  {left:.0f} s left\n"
+        )
+        if now - self._last >= self.seconds:
             self._last = now
-            left = (now - self._began) / max(run.epoch - self._from, 1) * (run.epochs - run.epoch)
-            record = run.history[-1]
-            sys.stderr.write(
-                f"{self._title}  epoch {run.epoch}/{run.epochs}  {summary_line(record)}  "
-                f"{record['examples_per_second']:,.0f} examples/s  {left:.0f} s left\n"
-            )
-            sys.stderr.flush()
+            self._write()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        """The line of the last epoch, once."""
+        sys.stderr.write(self._line)
+        sys.stderr.flush()
+        self._line = ""
 
 
 class Bar:

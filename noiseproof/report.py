@@ -33,7 +33,7 @@ def write_report(
 
     environment = Environment(loader=PackageLoader("noiseproof", ""), autoescape=select_autoescape(default=True))
     header, rows = table or figures(result)
-    data = result.run.data
+    data = result.data
     page = environment.get_template("report.html.j2").render(
         title=f"{result.method.title()} on {len(data):,} examples",
         method=result.method.describe(),
@@ -63,7 +63,7 @@ def figures(result: FitResult) -> Rows:
 
 def _suspects(result: FitResult, count: int) -> list[dict[str, Any]]:
     """The examples whose labels the run trusts least, most suspicious first."""
-    data, beliefs = result.run.data, result.beliefs
+    data, beliefs = result.data, result.beliefs
     order = beliefs.suspicion.argsort(descending=True, stable=True)[:count].cpu()
     suggested = beliefs.soft_label[order].argmax(dim=1)
     inputs = data.take(order) if data.is_image else None
@@ -85,6 +85,7 @@ def _png(image: Tensor) -> str:
     """An image (C, H, W), as the text of a data URL's PNG."""
     from PIL import Image
 
+    image = image if len(image) in (1, 3) else image[:1]  # other channels are no colours
     pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).to(torch.uint8)
     array = pixels.permute(1, 2, 0).numpy()
     array = array[..., 0] if array.shape[2] == 1 else array

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from noiseproof import files
 from noiseproof.data import LabeledData
-from noiseproof.evaluate import measure, predict_all
+from noiseproof.evaluate import Tally, predict_all
 from noiseproof.method import Beliefs, Method, Run
 from noiseproof.predictor import FILE, Predictor
 
@@ -28,20 +29,42 @@ class FitResult:
     run: Run
     method: Method
     predictor: Predictor
-    beliefs: Beliefs  # of the training set: soft_label (n, K), suspicion (n,)
+    data: LabeledData  # as given to `fit`, with the examples that were held out
+    beliefs: Beliefs  # of `data`, in its order: soft_label (n, K), suspicion (n,)
+    split: np.ndarray  # (n,) "train" or "val": where each example of `data` went
     final: dict[str, float]  # figures of the model as returned
+    test: LabeledData | None
+    test_beliefs: Beliefs | None
 
     @classmethod
-    def of(cls, run: Run, method: Method, test: LabeledData | None, architecture: str | None) -> FitResult:
-        """The result of a finished run."""
+    def of(
+        cls,
+        run: Run,
+        method: Method,
+        data: LabeledData,
+        rows: tuple[Tensor, Tensor | None],
+        test: LabeledData | None,
+        architecture: str | None,
+    ) -> FitResult:
+        """The result of a finished run on `data`, whose `rows` were trained on and held out."""
         final: dict[str, float] = {}
-        for name, data in (("train", run.data), ("val", run.val), ("test", test)):
-            if data is not None:
-                final.update({f"{name}_{key}": value for key, value in measure(run, data).items()})
-        beliefs = method.beliefs(run) or _from_predictions(run, run.data)
-        train = run.data
-        predictor = Predictor(run.models, run.normalize, train.class_names, train.input_shape, architecture)
-        return cls(run, method, predictor, beliefs, final)
+        believed: dict[str, Beliefs] = {}
+        for name, one in (("train", run.data), ("val", run.val), ("test", test)):
+            if one is not None:
+                probability = predict_all(run, one)  # (m, K)
+                tally = Tally(one.clean() if name == "test" else one)
+                tally.add(torch.arange(len(one)), probability)
+                final.update({f"{name}_{key}": value for key, value in tally.figures().items()})
+                # a label is as suspicious as the model finds it unlikely
+                given = probability.gather(1, one.labels[:, None]).squeeze(1)
+                believed[name] = Beliefs(probability, 1 - given)
+        believed["train"] = method.beliefs(run) or believed["train"]
+        beliefs, split = believed["train"], np.full(len(data), "train", dtype=object)
+        if rows[1] is not None:
+            beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])
+            split[rows[1].numpy()] = "val"
+        predictor = Predictor(run.models, run.normalize, data.class_names, data.input_shape, architecture)
+        return cls(run, method, predictor, data, beliefs, split, final, test, believed.get("test"))
 
     def __repr__(self) -> str:
         figures = {key: round(value, 4) for key, value in self.final.items() if key.endswith("accuracy")}
@@ -88,29 +111,33 @@ class FitResult:
         write_report(folder / "report.html", self, picture=curves)
 
     def _write_labels(self, path: Path) -> None:
-        """One row for each training (and held-out) example: its label, how suspicious it is, and what it may be."""
+        """One row for each example: its label, how suspicious it is, and what it may be; most suspicious first."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        parts = [_label_rows(self.run.data, self.beliefs, "train")]
-        if self.run.val is not None:
-            parts.append(_label_rows(self.run.val, _from_predictions(self.run, self.run.val), "val"))
-        table = pa.concat_tables([pa.table(part) for part in parts])
+        parts = [_label_rows(self.data, self.beliefs, self.split)]
+        if self.test is not None and self.test_beliefs is not None:
+            parts.append(_label_rows(self.test, self.test_beliefs, np.full(len(self.test), "test", dtype=object)))
+        table = pa.concat_tables([pa.table(part) for part in parts], promote_options="default")
         pq.write_table(table.sort_by([("suspicion", "descending")]), path)
 
 
-def _from_predictions(run: Run, data: LabeledData) -> Beliefs:
-    """Beliefs of a method that keeps none: a label is as suspicious as the model finds it unlikely."""
-    probability = predict_all(run, data)  # (n, K)
-    return Beliefs(probability, 1 - probability.gather(1, data.labels[:, None]).squeeze(1))
+def _interleave(rows: Tensor, beliefs: Beliefs, other_rows: Tensor, others: Beliefs) -> Beliefs:
+    """Beliefs of two parts of a data set, each row in its place."""
+    soft_label = torch.empty(len(rows) + len(other_rows), beliefs.soft_label.shape[1])  # (n, K)
+    suspicion = torch.empty(len(soft_label))  # (n,)
+    for index, part in ((rows, beliefs), (other_rows, others)):
+        soft_label[index] = part.soft_label.float().cpu()
+        suspicion[index] = part.suspicion.float().cpu()
+    return Beliefs(soft_label, suspicion)
 
 
-def _label_rows(data: LabeledData, beliefs: Beliefs, split: str) -> dict[str, Any]:
+def _label_rows(data: LabeledData, beliefs: Beliefs, split: np.ndarray) -> dict[str, Any]:
     names = np.asarray(data.class_names, dtype=object)
     confidence, suggested = beliefs.soft_label.float().cpu().max(dim=1)
     rows = {
         "id": [str(i) for i in (range(len(data)) if data.ids is None else data.ids)],
-        "split": [split] * len(data),
+        "split": split,
         "label": names[data.labels.numpy()],
         "suggested": names[suggested.numpy()],
         "confidence": confidence.numpy(),

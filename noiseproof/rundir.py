@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Callable
@@ -15,36 +16,46 @@ from torch import Tensor, nn
 from noiseproof import checkpoint, files
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
-from noiseproof.method import Method
+from noiseproof.method import Method, Run
 
 CHECKPOINT = "checkpoint.safetensors"
 INITIAL = "initial.safetensors"
 CONFIG = "config.json"
 HISTORY = "history.jsonl"
+RESULTS = ("summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html")
 
 
 def describe_call(
-    model: str | nn.Module | Callable[[], nn.Module], method: Method, data: LabeledData, **settings: Any
+    model: str | nn.Module | Callable[[], nn.Module], run: Run, method: Method, **settings: Any
 ) -> dict[str, Any]:
     """What determines a run, as JSON: two runs of equal descriptions are the same run."""
-    name = model if isinstance(model, str) else type(model).__name__ if isinstance(model, nn.Module) else repr(model)
-    rows = torch.linspace(0, len(data) - 1, min(len(data), 64)).long()
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in run.models.named_parameters()]
     return {
-        "model": name,
+        "model": type(model).__name__ if isinstance(model, nn.Module) else _describe(model),
+        "weights": sum(parameter.numel() for parameter in run.models.parameters()),
+        "shapes_crc": zlib.crc32(repr(shapes).encode()),
         "method": method.describe(),
-        "data": {
-            "examples": len(data),
-            "input_shape": list(data.input_shape),
-            "classes": data.num_classes,
-            "labels_crc": zlib.crc32(data.labels.numpy().tobytes()),
-            "inputs_crc": zlib.crc32(data.take(rows).contiguous().numpy().tobytes()),
-        },
-        **{key: value if _is_plain(value) else repr(value) for key, value in settings.items()},
+        "data": _describe(run.data),
+        **{key: _describe(value) for key, value in settings.items()},
     }
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def _describe(value: Any) -> Any:
+    """A value as JSON that is the same in every process: no memory addresses."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, LabeledData):
+        rows = torch.linspace(0, len(value) - 1, min(len(value), 64)).long()
+        return {
+            "examples": len(value),
+            "input_shape": list(value.input_shape),
+            "classes": value.num_classes,
+            "labels_crc": zlib.crc32(value.labels.numpy().tobytes()),
+            "inputs_crc": zlib.crc32(value.take(rows).contiguous().numpy().tobytes()),
+        }
+    if isinstance(value, list | tuple):
+        return [_describe(one) for one in value]
+    return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 class RunDir:
@@ -60,20 +71,29 @@ class RunDir:
         """Raise an InputError if there is a run here already."""
         if (self.path / CHECKPOINT).exists():
             raise InputError(f"{self.path} already holds a run; pass --resume to continue it or choose another --out")
+        taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
+        if taken:
+            raise InputError(f"{self.path} has a {taken[0]} of its own already; choose another --out")
 
-    def create(self, call: dict[str, Any]) -> None:
+    def create(self, call: dict[str, Any], notes: dict[str, Any] | None = None) -> None:
         """Begin a new run here."""
         from noiseproof import __version__
 
         self.ensure_free()
-        config = {"noiseproof": __version__, "torch": torch.__version__, "call": call}
+        config = {"noiseproof": __version__, "torch": torch.__version__, "call": call, "notes": notes or {}}
         files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
         files.write_text(self.path / HISTORY, "")
 
     def resume(self, call: dict[str, Any]) -> dict[str, Any]:
         """The saved state of the run here, which must have been begun by the same `call`."""
+        saved = self.config()["call"]
         state = checkpoint.load(self.path / CHECKPOINT)
-        saved = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))["call"]
+        if "batches_done" not in state:
+            raise InputError(
+                f"{self.path / CHECKPOINT} is not the checkpoint of a run; start afresh with another --out"
+            )
+        for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
+            leftover.unlink()
         for key in call:
             if saved.get(key) != call[key]:
                 raise InputError(
@@ -84,6 +104,21 @@ class RunDir:
         files.write_text(self.path / HISTORY, lines)  # epochs after the checkpoint will be run again
         self._saved = time.monotonic()
         return state
+
+    def config(self) -> dict[str, Any]:
+        """What the run was begun with.
+
+        Raises:
+            InputError: there is no run here, or its config.json is damaged.
+        """
+        path = self.path / CONFIG
+        if not path.is_file():
+            raise InputError(f"there is no run in {self.path}; start it without --resume")
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            return {"call": dict(config["call"]), "notes": dict(config["notes"])}
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path} is damaged; start afresh with another --out") from None
 
     def is_due(self, step: int) -> bool:
         """Is it time for a checkpoint?"""

@@ -28,13 +28,17 @@ def constant() -> Schedule:
 
 def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
     """Times `gamma` at each milestone, given in epochs."""
-    if not milestones or list(milestones) != sorted(milestones):
-        raise InputError(f"milestones must be one or more epochs in rising order, got {list(milestones)}; sort them")
+    rising = isinstance(milestones, list | tuple) and all(isinstance(one, int | float) for one in milestones)
+    if not rising or not milestones or list(milestones) != sorted(milestones):
+        raise InputError(f"milestones must be a list of epochs in rising order, got {milestones!r}; e.g. [40, 80]")
+    _check_number("gamma", gamma, above=0)
     return lambda clock: gamma ** sum(clock.epoch >= milestone for milestone in milestones)
 
 
 def cosine(final: float = 0.0, warmup: float = 0.0) -> Schedule:
     """Half a cosine from 1 to `final`, after a linear rise over `warmup` epochs."""
+    _check_number("final", final)
+    _check_number("warmup", warmup)
 
     def factor(clock: Clock) -> float:
         if clock.epoch < warmup:
@@ -50,7 +54,17 @@ def anneal_on_loss(threshold: float, factor: float = 0.1) -> Schedule:
 
     The loss may rise again afterwards: the clock carries the lowest loss so far, so the drop happens exactly once.
     """
+    _check_number("threshold", threshold, above=-math.inf)
+    _check_number("factor", factor, above=0)
     return lambda clock: factor if clock.lowest_loss <= threshold else 1.0
+
+
+def _check_number(name: str, value: object, above: float | None = None) -> None:
+    """A finite number: 0 or more, or above a bound."""
+    fits = isinstance(value, int | float) and math.isfinite(value) and (value >= 0 if above is None else value > above)
+    if not fits:
+        allowed = "0 or more" if above is None else "finite" if above == -math.inf else f"above {above:g}"
+        raise InputError(f"{name} of a schedule must be a number, {allowed}, got {value!r}")
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

@@ -22,13 +22,26 @@ def build_call(text: str, known: Mapping[str, Callable[..., Any]], *, kind: str)
         InputError: a name or option that does not exist (with the nearest that does), a value that is no literal,
             or text that is no call.
     """
+    return _build(_parse(text, kind), known, kind)
+
+
+def _parse(text: str, kind: str) -> ast.expr:
     try:
-        tree = ast.parse(_DASH.sub(lambda match: match[1] or "_", text.strip()), mode="eval").body
+        return ast.parse(_DASH.sub(lambda match: match[1] or "_", text.strip()), mode="eval").body
     except (SyntaxError, ValueError):
         raise InputError(
             f"cannot read {kind} {text!r}; write a name or a call, e.g. 'name' or 'name(option=0.5)'"
         ) from None
-    return _build(tree, known, kind)
+
+
+def split_call(text: str, *, kind: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a call such as `mlp(widths=[64, 64])`."""
+    tree = _parse(text, kind)
+    if isinstance(tree, ast.Name):
+        return tree.id.lower(), {}
+    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)) or tree.args:
+        raise InputError(f"cannot read {kind} {text!r}; write a name or a call, e.g. 'name(option=0.5)'")
+    return tree.func.id.lower(), {str(keyword.arg): _value(keyword.value, {}, kind) for keyword in tree.keywords}
 
 
 def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:

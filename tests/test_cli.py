@@ -72,7 +72,9 @@ def test_fit_on_digits_leaves_a_whole_run(command):
     assert "run" in out
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["last"]["epoch"] == 2
-    assert len(pq.read_table("run/labels.parquet")) == summary["last"]["examples"] + round(1438 * 0.1)
+    table = pq.read_table("run/labels.parquet")
+    assert sorted(map(int, table["id"].to_pylist())) == list(range(1797))
+    assert table["split"].to_pylist().count("train") == summary["last"]["examples"]
 
 
 def test_fit_on_a_csv_and_an_image_folder(command, table, folder):
@@ -164,6 +166,7 @@ def make_bad_inputs(folder: Path) -> None:
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "sizes/a/1.png")
     Image.fromarray(np.zeros((9, 8), np.uint8)).save(folder / "sizes/b/1.png")
     (folder / "bare").mkdir()
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], ["x0", "x0"]), folder / "twice.parquet")
     (folder / "labels.csv").write_text("name\n" + "a\n" * 39)
 
 
@@ -206,7 +209,7 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "augmented table": (["good.csv", "--augment", "weak"], "is for images"),
     "unknown optimizer": (["digits", "--optimizer", "sdg"], "did you mean 'sgd'"),
     "unknown device": (["digits", "--device", "gpu"], "device 'gpu'"),
-    "epochs": (["digits", "--epochs", "0"], "epochs must be 1 or more"),
+    "epochs": (["digits", "--epochs", "0"], "epochs must be a whole number, 1 or more"),
     "epochs as text": (["digits", "--epochs", "many"], "'--epochs'"),
     "val share": (["digits", "--val", "2"], "val must be"),
     "unknown option": (["digits", "--epoch", "3"], "--epochs"),
@@ -218,6 +221,17 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "resume of nothing": (["--resume", "--out", "nowhere"], "there is no run in nowhere"),
     "resume without out": (["--resume"], "--resume needs the run directory"),
     "diverged": (["digits", "--lr", "1e30"], "the training loss became"),
+    "milestones as a number": (["digits", "--schedule", "multi_step(40)"], "milestones must be a list"),
+    "huge seed": (["digits", "--seed", "99999999999999999999999"], "seed"),
+    "long name": (["digits", "--out", "x" * 300], "File name too long"),
+    "long data": (["x" * 300], "too long"),
+    "unwritable out": (["digits", "--out", "/proc/x"], "/proc/x"),
+    "model option": (["digits", "--model", "mlp(width=3)"], "did you mean 'widths'"),
+    "device without values": (["digits", "--device", "meta"], "device 'meta'"),
+    "two columns of a name": (["twice.parquet"], "two columns named 'x0'"),
+    "limit": (["digits", "--limit", "0"], "--limit"),
+    "unknown feature column": (["good.csv", "--feature-columns", "x0,x9"], "x9"),
+    "numbers for labels": (["good.csv", "--label-column", "x0", "--feature-columns", "x1"], "whole numbers"),
     "out is a file": (["digits", "--out", "good.csv"], "good.csv"),
 }  # fmt: skip
 
@@ -243,9 +257,40 @@ def test_resume_refuses_other_options_and_strange_checkpoints(command):
     assert (code, "already holds a run" in err) == (2, True)
     code, _, err = command("fit", "--out", "run", "--resume", "--lr", "1")
     assert (code, "begun with lr=0.05" in err) == (2, True)
+    assert command("fit", "--out", "run", "--resume", "--device", "cpu", "--checkpoint-seconds", "5")[0] == 0
+    Path("run/checkpoint.safetensors").write_bytes(Path("run/model.safetensors").read_bytes())
+    code, _, err = command("fit", "--out", "run", "--resume")
+    assert (code, "is not the checkpoint of a run" in err) == (2, True)
     Path("run/checkpoint.safetensors").write_bytes(b"garbage")
     code, _, err = command("fit", "--out", "run", "--resume")
     assert (code, "damaged" in err) == (2, True)
+    for content in ("{", "{}", "[]"):
+        Path("run/config.json").write_text(content)
+        code, _, err = command("fit", "--out", "run", "--resume")
+        assert (code, "config.json is damaged" in err) == (2, True)
+
+
+def test_a_refused_call_leaves_no_folder(command):
+    assert command("fit", "digits", "--lr", "-1", "--out", "run")[0] == 2
+    assert not Path("run").exists()
+
+
+def test_odd_names_are_shown_as_they_are(command):
+    code, out, _ = command("fit", "digits", "--out", "y[red]z", *QUICK)
+    assert (code, "y[red]z" in out) == (0, True)
+
+
+def test_runs_beside_the_images_are_not_a_class(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for _ in range(2):
+        assert command("fit", ".", "--method", "ce", *QUICK)[0] == 0
+    assert {path.name for path in (folder / "runs").iterdir()} == {"photos-ce-s0", "photos-ce-s0-2"}
+
+
+def test_features_by_name(command, table):
+    columns = ["--label-column", "species", "--feature-columns", "x9, x10,x11"]
+    assert command("fit", table, *columns, "--out", "r", *QUICK)[0] == 0
+    assert json.loads(Path("r/config.json").read_text())["call"]["data"]["input_shape"] == [3]
 
 
 def test_ctrl_c_says_how_to_go_on(command, monkeypatch):

@@ -82,7 +82,7 @@ def test_trains_and_reports(digits, method):
         keys = {"loss", "lr", "distance", "train_accuracy", "train_true_accuracy", "train_memorised", "val_accuracy"}
         assert keys <= record.keys()
     assert result.history[-1]["test_accuracy"] > 0.25
-    n, classes = len(result.run.data), result.run.num_classes
+    n, classes = len(digits[0]), result.run.num_classes
     assert result.beliefs.soft_label.shape == (n, classes)
     torch.testing.assert_close(result.beliefs.soft_label.sum(dim=1), torch.ones(n), atol=1e-4, rtol=0)
     assert result.beliefs.suspicion.shape == (n,)

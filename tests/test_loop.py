@@ -154,10 +154,13 @@ def test_the_run_directory(digits, tmp_path):
     lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert lines == result.history
     table = pq.read_table(out / "labels.parquet").to_pydict()
-    assert len(table["id"]) == len(digits[0])
-    assert sorted(map(int, table["id"])) == list(range(len(digits[0])))
-    by_id = dict(zip(map(int, table["id"]), table["label"], strict=True))
-    assert [by_id[i] for i in range(5)] == [digits[0].class_names[k] for k in digits[0].labels[:5]]
+    rows = [(int(i), label, suspicion) for i, split, label, suspicion in zip(
+        table["id"], table["split"], table["label"], table["suspicion"], strict=True) if split != "test"]  # fmt: skip
+    assert sorted(i for i, _, _ in rows) == list(range(len(digits[0])))
+    for i, label, suspicion in rows:
+        assert label == digits[0].class_names[int(digits[0].labels[i])]
+        assert suspicion == pytest.approx(float(result.beliefs.suspicion[i]))
+    assert len(table["id"]) == len(digits[0]) + len(digits[1])
     assert table["suspicion"] == sorted(table["suspicion"], reverse=True)
     assert (out / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert "elr" in (out / "report.html").read_text()
@@ -192,9 +195,10 @@ class Scalar(nn.Module):
         return self.linear(self.flat(x))
 
 
+ONE = Scalar(10)
 BAD = {
-    "epochs": ({"epochs": 0}, "epochs must be 1 or more, got 0"),
-    "batch size": ({"batch_size": 1}, "batch_size must be 2 or more"),
+    "epochs": ({"epochs": 0}, "epochs must be a whole number, 1 or more, got 0"),
+    "batch size": ({"batch_size": 1}, "batch_size must be a whole number, 2 or more"),
     "rate": ({"lr": -1.0}, "lr must be a number above 0, got -1.0"),
     "momentum": ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
     "decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or above"),
@@ -218,6 +222,15 @@ BAD = {
     "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
     "no split": ({"method": "early_stop(ce)"}, "needs a validation split"),
     "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "seconds above 0"),
+    "test": ({"test": (1, 2)}, "test must be a LabeledData, got tuple"),
+    "epochs as text": ({"epochs": "2"}, "epochs must be a whole number"),
+    "seed": ({"seed": 10**30}, "seed must be"),
+    "factory of numbers": ({"model": lambda: 3}, "function that makes one, got int"),
+    "one network twice": ({"model": lambda: ONE, "method": "co_teaching"}, "made one twice"),
+    "double precision": ({"model": Scalar(10).double()}, r"call model\.float\(\)"),
+    "model option": ({"model": "mlp(width=3)"}, "did you mean 'widths'"),
+    "milestones as a number": ({"schedule": "multi_step(40)"}, "milestones must be a list"),
+    "anneal factor": ({"schedule": "anneal_on_loss(0.5, factor=-1)"}, "factor of a schedule must be a number"),
     "diverged": ({"lr": 1e20, "epochs": 3}, "the training loss became nan"),
 }  # fmt: skip
 
@@ -255,5 +268,101 @@ def test_sets_must_match(digits):
     with pytest.raises(InputError, match=r"test has inputs of shape \(1, 9, 9\)"):
         run(digits, test=other)
     named = LabeledData(torch.zeros(20, 1, 8, 8, dtype=torch.uint8), [f"c{i % 10}" for i in range(20)])
-    with pytest.raises(InputError, match="val has other classes"):
+    with pytest.raises(InputError, match="val does not match the training set: class 'c0' is not among"):
         run(digits, val=named)
+
+
+def test_a_test_set_may_lack_classes_and_order_them_otherwise(digits):
+    train = LabeledData(torch.eye(9).repeat(4, 1), ["a", "b", "c"] * 12)
+    test = LabeledData(torch.eye(9), ["c", "b", "b"] * 3)
+    result = fit("mlp", train, "ce", test=test, epochs=30, batch_size=12)
+    assert result.test.class_names == ("a", "b", "c")
+    assert result.history[-1]["train_accuracy"] == 1
+    assert result.history[-1]["test_accuracy"] == pytest.approx(1 / 3)  # of c, b, b where the training set has a, b, c
+
+
+def test_test_accuracy_is_against_the_true_labels(digits):
+    noisy = digits[1].with_labels((digits[1].labels + 1) % 10)
+    assert (
+        run(digits, test=noisy).history[-1]["test_accuracy"] == run(digits, test=digits[1]).history[-1]["test_accuracy"]
+    )
+
+
+def test_beliefs_are_in_the_order_of_the_data_as_given(digits):
+    result = run(digits, "elr", epochs=10, val=0.2)
+    wrong = digits[0].wrong
+    assert result.beliefs.suspicion.shape == wrong.shape
+    assert result.beliefs.suspicion[wrong].mean() > result.beliefs.suspicion[~wrong].mean() + 0.2
+    held_out = result.split == "val"
+    assert held_out.sum() == len(result.run.val)
+    suspicion = 1 - torch.from_numpy(result.predict_proba(digits[0].inputs))[range(len(wrong)), digits[0].labels]
+    torch.testing.assert_close(result.beliefs.suspicion[held_out], suspicion[held_out])
+
+
+def test_the_model_comes_back_in_eval_mode_and_frozen_layers_stay_frozen(digits):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.Linear(32, 10))
+    model[1].eval()
+    before = model[1].running_mean.clone()
+    result = run(digits, model=model)
+    assert torch.equal(model[1].running_mean, before)
+    assert not torch.equal(model[3].running_mean, torch.zeros(32))
+    assert not any(module.training for module in result.model.modules())
+
+
+def test_runs_under_no_grad(digits):
+    with torch.no_grad():
+        assert run(digits).history[-1]["distance"] > 0
+
+
+SELECTIONS = {
+    "empty": (Selection(torch.tensor([], dtype=torch.int64)), "a selection is empty"),
+    "out of range": (Selection(torch.tensor([5, 100_000])), "index must lie in"),
+    "negative": (Selection(torch.tensor([5, -1])), "index must lie in"),
+    "repeated": (Selection(torch.tensor([5, 5])), "must not repeat"),
+    "a mask": (Selection(torch.tensor([True, False])), "must be an int64 tensor"),
+    "short weights": (Selection(torch.tensor([5, 6]), torch.ones(1)), "weights of a selection"),
+    "zero weights": (Selection(torch.tensor([5, 6]), torch.zeros(2)), "weights of a selection"),
+}
+
+
+@pytest.mark.parametrize(("selection", "sentence"), SELECTIONS.values(), ids=SELECTIONS)
+def test_a_bad_selection_is_refused(digits, selection, sentence):
+    with pytest.raises(InputError, match=sentence):
+        run(digits, Recorder(selection))
+
+
+def halve(clock):
+    return 0.5
+
+
+def make_network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def test_functions_are_named_the_same_in_every_process(digits, tmp_path):
+    settings = {"model": make_network, "schedule": halve, "augment": lambda x, generator: x, "out": tmp_path / "run"}
+    run(digits, **settings)
+    config = (tmp_path / "run/config.json").read_text()
+    assert "0x" not in config
+    assert "make_network" in config
+    assert run(digits, **settings, resume=True).run.epoch == 2
+
+
+def test_resume_needs_the_same_validation_and_test_sets(digits, tmp_path):
+    run(digits, val=digits[1], out=tmp_path)
+    with pytest.raises(InputError, match="was begun with val"):
+        run(digits, val=digits[1].with_labels((digits[1].labels + 1) % 10), out=tmp_path, resume=True)
+
+
+def test_a_killed_save_leaves_nothing_behind(digits, tmp_path):
+    run(digits, out=tmp_path)
+    (tmp_path / ".checkpoint.safetensors.123.tmp").write_bytes(b"half")
+    run(digits, out=tmp_path, resume=True)
+    assert not list(tmp_path.glob(".*"))
+    assert (tmp_path / "model.safetensors").stat().st_mode & 0o044
+
+
+def test_images_of_many_channels_have_a_report(tmp_path):
+    images = torch.randint(0, 256, (40, 5, 8, 8), dtype=torch.uint8)
+    fit("mlp", LabeledData(images, torch.arange(40) % 2), "ce", epochs=1, out=tmp_path)
+    assert (tmp_path / "report.html").exists()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.loop import fit
 from noiseproof.predictor import load_model
@@ -23,6 +24,8 @@ def test_load_model_predicts_the_same(digits, method, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(inputs.long()), result.predict_proba(inputs))
     assert loaded.predict_proba(inputs[:0]).shape == (0, 10)
     assert "epochs" in repr(result)
+    rows = torch.arange(5)
+    np.testing.assert_array_equal(loaded.predict_proba(Rows(inputs, rows)), loaded.predict_proba(inputs[:5]))
 
 
 def network() -> nn.Module:
@@ -42,6 +45,14 @@ def test_a_network_of_ones_own(digits, tmp_path):
 def test_mistakes(digits, tmp_path):
     with pytest.raises(InputError, match="pass the folder of a finished run"):
         load_model(tmp_path)
+    fit("mlp(widths=[8])", digits[0], "ce", epochs=1, out=tmp_path, device="cpu")
+    assert len(load_model(tmp_path).predict(digits[1].inputs)) == len(digits[1])
+    with pytest.raises(InputError, match="holds no trained model"):
+        load_model(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(InputError, match="must be a function that makes the network"):
+        load_model(tmp_path, model=network())
+    with pytest.raises(InputError, match="device 'gpu' cannot be used here"):
+        load_model(tmp_path, device="gpu")
     result = fit("mlp", digits[0], epochs=1, device="cpu")
     with pytest.raises(InputError, match=r"inputs must be \(n, 1, 8, 8\), got \(3, 64\)"):
         result.predict(torch.zeros(3, 64))

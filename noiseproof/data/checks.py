@@ -47,6 +47,8 @@ def parse_labels(
 ) -> tuple[Tensor, tuple[str, ...] | None]:
     """Labels as int64 (n,), and the class names: those given, or for text labels the sorted texts, else None."""
     array = as_array(name, labels)
+    if array.ndim == 2 and array.shape[1] == 1:  # a column, as Keras has CIFAR's labels
+        array = array[:, 0]
     if array.ndim != 1:
         remedy = "pass argmax(axis=1) of one-hot rows" if array.ndim == 2 else "pass one label per example"
         raise InputError(f"{name} must be one-dimensional, got shape {array.shape}; {remedy}")
@@ -136,8 +138,11 @@ def check_class_names(class_names: Sequence[str] | None) -> tuple[str, ...] | No
             f"class_names must be a list of names, got the text {class_names!r}; pass [{class_names!r}, ...]"
         )
     names = tuple(str(c) for c in class_names)
+    seen: set[str] = set()
     for k, c in enumerate(names):
-        if c in names[:k]:
+        if c not in seen:
+            seen.add(c)
+        else:
             raise InputError(
                 f"class_names holds {c!r} twice (positions {names.index(c)} and {k}); make the names distinct"
             )

@@ -150,6 +150,11 @@ class LabeledData:
         A class of two examples or more has at least one on either side; a single example stays in the rest. Both
         sides keep the order of the data.
         """
+        rest, part = self.split_rows(fraction, seed)
+        return self.subset(rest), self.subset(part)
+
+    def split_rows(self, fraction: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """The positions of the two sides of `split`."""
         fraction = check_fraction("fraction", fraction, open_interval=True)
         labels = self.labels.numpy()
         counts = np.bincount(labels, minlength=self.num_classes)
@@ -162,13 +167,28 @@ class LabeledData:
         if not in_part.any():
             raise InputError(f"split({fraction}) of {len(self)} examples leaves nothing on one side; add examples")
         mask = torch.from_numpy(in_part)
-        return self.subset(~mask), self.subset(mask)
+        return (~mask).nonzero()[:, 0], mask.nonzero()[:, 0]
 
     def with_labels(self, labels: Any) -> LabeledData:
         """The same examples under other labels; the old ones become `true_labels` if there were none."""
         new, _ = parse_labels("labels", labels, self.class_names, len(self))
         true_labels = self.labels if self.true_labels is None else self.true_labels
         return LabeledData._trusted(self.inputs, new, true_labels, self.class_names, self.ids)
+
+    def clean(self) -> LabeledData:
+        """The same examples under their true labels, where they are known."""
+        if self.true_labels is None:
+            return self
+        return LabeledData._trusted(self.inputs, self.true_labels, self.true_labels, self.class_names, self.ids)
+
+    def recast(self, class_names: tuple[str, ...]) -> LabeledData:
+        """The same examples with their classes among `class_names`, which must hold them all."""
+        extra = [name for name in self.class_names if name not in class_names]
+        if extra:
+            raise InputError(f"class {extra[0]!r} is not among {', '.join(class_names[:20])}; relabel or remove it")
+        position = torch.tensor([class_names.index(name) for name in self.class_names])
+        true_labels = None if self.true_labels is None else position[self.true_labels]
+        return LabeledData._trusted(self.inputs, position[self.labels], true_labels, class_names, self.ids)
 
     def numbered(self) -> LabeledData:
         """The same data with its positions as ids, where it has none: they survive splits."""

@@ -6,7 +6,6 @@ Label Noise: a Loss Correction Approach", CVPR 2017. T_ij is the probability tha
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any
 
@@ -21,7 +20,7 @@ from noiseproof.methods import _check
 
 _QUANTILE = 0.97  # the authors' outlier filter
 _FLOOR = 1e-6  # smallest entry of an estimated matrix: no label that occurs is impossible
-_MAX_CONDITION = 1e4  # above it the backward loss is dominated by the error of the inverse
+_MAX_CONDITION = 100  # above it the backward loss is dominated by the error of the inverse
 
 
 def forward_loss(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
@@ -55,7 +54,7 @@ def backward_loss(logits: Tensor, label: Tensor, inverse: Tensor) -> Tensor:
     return -(inverse[label].to(log_p.dtype) * log_p).sum(dim=1)  # Theorem 1
 
 
-def estimate_transition(probs: Tensor, quantile: float = _QUANTILE) -> Tensor:
+def estimate_transition(probs: Tensor, quantile: float | Tensor = _QUANTILE) -> Tensor:
     """T from the predictions of a network trained on the noisy labels, by one anchor example per class.
 
     x̄_i is the example at the given quantile of p(i|x) and T_ij = p(j|x̄_i): Eqs. (12) and (13).
@@ -66,13 +65,14 @@ def estimate_transition(probs: Tensor, quantile: float = _QUANTILE) -> Tensor:
 
     Args:
         probs: (n, K) predicted probabilities over the training set.
-        quantile: in (0, 1]; 1 is the argmax of Eq. (12), less keeps clear of outliers.
+        quantile: in (0, 1], one or one for each class; 1 is the argmax of Eq. (12), less keeps clear of outliers.
 
     Returns:
         (K, K), rows sum to 1.
     """
-    rank = max(1, math.ceil(quantile * len(probs) - 1e-9))
-    anchor = probs.kthvalue(rank, dim=0).indices  # (K,), Eq. (12)
+    quantiles = torch.as_tensor(quantile, dtype=torch.float64).expand(probs.shape[1])  # (K,)
+    rank = (quantiles * len(probs) - 1e-6).ceil().long().clamp(1, len(probs))
+    anchor = torch.stack([p.kthvalue(int(k)).indices for p, k in zip(probs.T, rank, strict=True)])  # (K,), Eq. (12)
     transition = probs[anchor].clamp_min(_FLOOR)  # (K, K), Eq. (13)
     return transition / transition.sum(dim=1, keepdim=True)
 
@@ -220,9 +220,9 @@ class Correction(Method):
     def before_epoch(self, run: Run) -> Selection | None:
         warmup = _default_warmup(run.epochs) if self.warmup is None else self.warmup
         if not self.known and run.epoch >= warmup:
-            quantile = self.quantile
-            if quantile is None:  # with many classes, a class has fewer than 3 % of the examples
-                quantile = _QUANTILE if run.num_classes * (1 - _QUANTILE) < 1 else 1.0
+            share = torch.bincount(run.data.labels, minlength=run.num_classes) / len(run.data)  # (K,)
+            # a rare class has fewer examples than the top 3 %: its anchor must lie among them
+            quantile = (1 - share / 2).clamp_min(_QUANTILE) if self.quantile is None else self.quantile
             self.use(estimate_transition(predict_all(run, run.data), quantile))
             self.known.fill_(True)
         return None
@@ -252,8 +252,8 @@ class ForwardCorrection(Correction):
     Args:
         transition: (K, K) T, rows sum to 1; None: estimate it.
         warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5.
-        quantile: in (0, 1], of the anchor among the predictions for its class; None: 0.97, and with more than 33
-            classes 1, as in the paper's CIFAR-10 and CIFAR-100 experiments.
+        quantile: in (0, 1], of the anchor among the predictions for its class; None: 0.97 as in the authors' code, and
+            for a class of fewer than 6 % of the labels the middle of its share.
 
     Raises:
         InputError: an argument outside its range, or not a transition matrix.
@@ -286,6 +286,7 @@ class BackwardCorrection(Correction):
     """
 
     name = "backward"
+    needs = "transition, clip"
 
     inverse: Tensor
 

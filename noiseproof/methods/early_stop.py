@@ -18,7 +18,8 @@ class Snapshot(nn.Module):
     """A copy of another module's parameters and buffers, itself held in buffers so that a checkpoint has it."""
 
     def allocate(self, source: nn.Module) -> None:
-        """Make room, with the present values."""
+        """Make room, with the present values; what an earlier source left goes."""
+        self._buffers.clear()
         for key, value in _tensors(source).items():
             self.register_buffer(_buffer_name(key), value.clone())
 

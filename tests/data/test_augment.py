@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +17,15 @@ from reference import augment as slow
 from torch import Tensor
 
 from noiseproof.data import augment as A
+from noiseproof.data.augment import base
 from noiseproof.errors import InputError
+
+
+@pytest.fixture(params=["kernels", "tensors"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here holds for the compiled loops and for the tensor operations."""
+    monkeypatch.setattr(base, "KERNELS", request.param == "kernels")
+    return request.param
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -30,7 +43,7 @@ def images(batch: int = 12, channels: int = 3, height: int = 20, width: int = 24
 
 def near(a: Tensor, b: Tensor, tolerance: float) -> None:
     assert a.shape == b.shape
-    assert float((a.double() - b.double()).abs().max()) <= tolerance
+    assert bool(((a.double() - b.double()).abs() <= tolerance).all())
 
 
 OPERATIONS = [
@@ -138,6 +151,169 @@ def test_non_contiguous_images() -> None:
     x = images().to(memory_format=torch.channels_last)
     for op in OPERATIONS:
         near(op(x, seeded()).float(), op(x.contiguous(), seeded()).float(), 1e-6)
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=repr)
+@pytest.mark.parametrize("floating", [False, True])
+def test_an_empty_batch_stays_empty(op: A.Augmentation, floating: bool) -> None:
+    x = A.to_float(images()) if floating else images()
+    some, none = op(x, seeded()), op(x[:0], seeded())
+    assert none.shape == (0, *some.shape[1:])
+    assert none.dtype == some.dtype
+
+
+# Kernels against tensor operations, and what only kernels could get wrong
+
+
+NORMALIZE = {channels: A.Normalize([0.4, 0.5, 0.6][:channels], [0.2, 0.3, 0.4][:channels]) for channels in (1, 3)}
+SHAPES = [(12, 3, 20, 24), (12, 1, 20, 24), (1, 3, 33, 17), (5, 3, 9, 31), (3, 3, 224, 224)]
+
+
+def both_paths(op: A.Augmentation, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
+    """By kernels, by tensor operations; their draws are the same."""
+    results, states = [], []
+    for kernels in (True, False):
+        monkeypatch.setattr(base, "KERNELS", kernels)
+        g = seeded(11)
+        results.append(op(x, g))
+        states.append(g.get_state())
+    assert torch.equal(*states)
+    assert results[0].dtype == results[1].dtype
+    return results[0], results[1]
+
+
+def chains(channels: int) -> list[A.Augmentation]:
+    fixed = [op for op in OPERATIONS if not isinstance(op, A.RandAugment | A.Compose)]
+    normalize = NORMALIZE[channels]
+    return [
+        *fixed,
+        A.RandomCrop(padding=8, size=(30, 28)) if channels == 1 else A.RandomCrop(padding=8),
+        A.RandomResizedCrop((7, 40), as_float=True),
+        A.Compose([A.RandomCrop(), A.RandomFlip(), normalize]),
+        A.Compose([A.RandomCrop(3, mode="reflect"), A.RandomFlip(), normalize]),
+        A.Compose([A.RandomResizedCrop(16), A.RandomFlip(), normalize]),
+        A.Compose([A.RandomResizedCrop(16, as_float=True), normalize, A.RandomFlip()]),
+        A.Compose([A.policy("simclr", (20, 24)), normalize]),
+        A.Compose([A.ColorJitter(0.9, 0.9, 0.9, 0.5), A.GaussianBlur(kernel_size=7), normalize]),
+        A.Compose([A.GaussianBlur(p=0.7), normalize, A.GaussianBlur(p=0.7), normalize]),
+    ]
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", ["uint8", "float", "channels_last"])
+def test_kernels_give_what_tensor_operations_give(
+    shape: tuple[int, ...], form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = images(*shape)
+    x = x if form == "uint8" else A.to_float(x)
+    x = x.to(memory_format=torch.channels_last) if form == "channels_last" else x
+    before = x.clone()
+    for op in chains(shape[1]):
+        if isinstance(op, A.RandomCrop) and op.size is not None and min(shape[2:]) + 2 * op.padding < max(op.size):
+            continue
+        ours, oracle = both_paths(op, x, monkeypatch)
+        if ours.dtype == torch.uint8 and isinstance(op, A.RandomResizedCrop):  # a tie may round either way
+            exact = op(x.double(), seeded(11))
+            near(ours, oracle, 1)
+            near((exact % 1)[ours != oracle], torch.full_like(exact[ours != oracle], 0.5), 1e-4)
+        elif ours.dtype == torch.uint8:
+            assert torch.equal(ours, oracle)
+        else:
+            ties = isinstance(op, A.Compose) and form == "uint8" and "as_float=False" in repr(op)
+            near(ours, oracle, 1 / 255 / 0.2 + 1e-5 if ties else 1e-5)
+    assert torch.equal(x, before)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+@pytest.mark.usefixtures("threads")
+def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    from noiseproof.data.augment import kernels
+
+    monkeypatch.setattr(kernels, "_PIECE", 5000)
+    monkeypatch.setattr(kernels, "_PIECE_TO_COPY", 5000)
+    x = images(37)
+    for op in chains(3):
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(op(x, seeded()))
+        assert torch.equal(results[0], results[1])
+        assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+@pytest.mark.usefixtures("threads")
+def test_a_failure_in_a_thread_is_raised() -> None:
+    from noiseproof.data.augment import kernels
+
+    def fail(start: int, end: int) -> None:
+        raise RuntimeError(f"{start} to {end}")
+
+    torch.set_num_threads(2)
+    with pytest.raises(RuntimeError, match=r"\d to \d"):
+        kernels._each(fail, 10, torch.zeros(8, 1, 4, 4))
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+def test_windows_outside_the_image_read_no_other_memory() -> None:
+    """Kernels keep positions inside; what they show then is of no use to anyone, but it is of the image."""
+    from noiseproof.data.augment import kernels
+
+    x = torch.full((4, 3, 8, 8), 7, dtype=torch.uint8)
+    far = torch.tensor([-(10**6), 10**6, -9, 9])
+    assert set(kernels.crop(x, far, far, (8, 8), 2, False, None, None).unique().tolist()) <= {0, 7}
+    assert set(kernels.crop(x, far, far, (8, 8), 2, True, None, None).unique().tolist()) == {7}
+    assert set(kernels.resized_crop(x, (far,) * 4, (5, 5), None, False, None).unique().tolist()) == {7}
+
+
+def test_nan_stays_visible() -> None:
+    x = A.to_float(images())
+    x[0, 1, 10, 12] = math.nan
+    for op in (A.ColorJitter(0.4, 0.4, 0.4, 0.1), A.GaussianBlur(p=1), A.RandomCrop(), A.RandomGrayscale(1)):
+        out = op(x, seeded())
+        assert bool(out[0].isnan().any())
+        assert not bool(out[1:].isnan().any())
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+def test_numba_is_imported_by_the_first_batch(tmp_path: Path) -> None:
+    """Not before; and a place for its cache that cannot be written is no matter."""
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    code = (
+        "import sys, torch, noiseproof, noiseproof.data.augment as A\n"
+        "assert 'numba' not in sys.modules\n"
+        "A.RandomCrop()(torch.zeros(2, 3, 8, 8), torch.Generator())\n"
+        "assert 'numba' in sys.modules\n"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(nowhere / "cache")}
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", ["kernels"], indirect=True)
+def test_kernels_do_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    from noiseproof.data.augment import kernels
+
+    compile = numba.njit
+
+    def nowhere(cache: bool = False, **options: object) -> object:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return compile(**options)
+
+    monkeypatch.setattr(numba, "njit", nowhere)
+    assert kernels._compiled()(lambda x: x + 1)(2) == 3
 
 
 # Geometry

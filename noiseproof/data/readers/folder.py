@@ -73,8 +73,14 @@ def has_images(folder: Path) -> bool:
 
 
 def _subfolders(path: Path) -> list[Path]:
-    """The folders in a folder, sorted by name; hidden ones and archive litter (`__MACOSX`) left out."""
-    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith((".", "__")))
+    """The folders in a folder, sorted by name; hidden ones, archive litter (`__MACOSX`) and runs left out."""
+    folders = [child for child in path.iterdir() if child.is_dir() and not child.name.startswith((".", "__"))]
+    return sorted(child for child in folders if not _holds_runs(child))
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Whether a folder is what `fit` writes, or holds such folders."""
+    return any(next(folder.glob(pattern), None) is not None for pattern in ("history.jsonl", "*/history.jsonl"))
 
 
 def _images(folder: Path) -> list[Path]:

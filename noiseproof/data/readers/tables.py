@@ -94,6 +94,8 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
         row_numbers = None if rows is None else rows.tolist()
         id_column = _named(table.column_names, ID_NAMES, but=label)
         ids = table.column(id_column).to_pylist() if id_column else None
+        if ids is not None and len(set(ids)) < len(ids):
+            ids = None  # it names something else than the examples
         inputs: Any = _inputs(paths[0], table, label, true, row_numbers, options)
         del table  # before the images are decoded: they should be in memory once
         if isinstance(inputs, list):
@@ -144,6 +146,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
                 table = pa.concat_tables(groups) if groups else file.read(columns)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise InputError(f"{path} is a damaged or truncated Parquet file; write or fetch it again") from error
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise InputError(f"{path} has two columns named {name!r}; rename one")
     if table.num_columns and table.num_rows == 0:
         raise InputError(f"{path} has columns but no rows; add examples")
     return table
@@ -192,13 +197,9 @@ def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
         table = csv.read_csv(pa.py_buffer(content), parse_options=parse, convert_options=convert)
     except pa.ArrowException as error:
         _explain_csv(path, content, parse, error)
-    seen: set[str] = set()
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pa.types.is_binary(kind):
             raise InputError(f"{path}: column {name!r} is not UTF-8 text; save the file as UTF-8")
-        if name in seen:
-            raise InputError(f"{path} has two columns named {name!r}; rename one")
-        seen.add(name)
     return table
 
 
@@ -281,10 +282,11 @@ def _classes(
     if not (text or whole):
         return None, (labels, true_labels)
     values = np.unique(np.concatenate(columns))
-    if len(labels) >= 20 and 2 * len(values) > len(labels):
+    distinct = len(np.unique(known))
+    if len(known) >= 20 and 2 * distinct > len(known):
         raise InputError(
-            f"{path}: column {name!r} has {len(values)} distinct values in {len(labels)} rows; "
-            "is it the label? pass label_column"
+            f"{path}: column {name!r} has {distinct} distinct values in {len(known)} rows; "
+            "is it the label? pass label_column (--label-column)"
         )
     positions = [np.searchsorted(values, column) for column in columns[1:]]
     names = values.tolist() if text else [str(int(value)) for value in values]
@@ -330,7 +332,7 @@ def _inputs(
             example = _first_text(table.column(name), rows)
             raise InputError(
                 f"{path}: feature column {name!r} is of type {kind}, not numeric{example}; "
-                "encode it as numbers, or name the columns to use with feature_columns"
+                "encode it as numbers, or name the columns to use with feature_columns (--feature-columns)"
             )
     if 4 * len(features) * table.num_rows > options.memory_limit:
         raise InputError(
