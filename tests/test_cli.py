@@ -229,6 +229,7 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "model option": (["digits", "--model", "mlp(width=3)"], "did you mean 'widths'"),
     "device without values": (["digits", "--device", "meta"], "device 'meta'"),
     "two columns of a name": (["twice.parquet"], "two columns named 'x0'"),
+    "an option of other sources": (["digits", "--image-size", "32"], "digits has no use for image_size"),
     "limit": (["digits", "--limit", "0"], "--limit"),
     "unknown feature column": (["good.csv", "--feature-columns", "x0,x9"], "x9"),
     "numbers for labels": (["good.csv", "--label-column", "x0", "--feature-columns", "x1"], "whole numbers"),

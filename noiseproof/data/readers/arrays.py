@@ -74,6 +74,7 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
     """Reads x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
 
     def read(options: Options) -> LabeledData:
+        options.refuse(path, "feature_columns", "image_size")
         x_key = _need(path, arrays, INPUT_KEYS, suffix, options.image_column, "inputs")
         label = options.label_column
         if label is not None and suffix != reference:  # what is asked for is the train set's array

@@ -56,6 +56,7 @@ def _splits(path: Path, members: _Members, fine: bool) -> Splits:
 
 def _read(path: Path, members: _Members, names: tuple[str, ...], meta: str, options: Options) -> LabeledData:
     """Read the named batches into one uint8 array (n, 3, 32, 32)."""
+    options.refuse(path, "image_column", "feature_columns", "image_size")
     label_key, names_key = _label_keys(path, meta, options.label_column)
     class_names: list[str] = []
     images = all_labels = np.empty(0, dtype=np.uint8)

@@ -45,6 +45,7 @@ def find(path: Path) -> Splits | None:
 
 def _split(root: Path, pairs: _Pairs, names: list[str], *, mini: bool, test: bool) -> Split:
     def read(options: Options) -> LabeledData:
+        options.refuse(root, "image_column", "feature_columns")
         if options.label_column not in (None, "mini") or (options.label_column and not mini):
             raise InputError(
                 f"{root}: no label_column {options.label_column!r}; leave it out" + " or pass 'mini'" * mini

@@ -39,6 +39,7 @@ def _split(root: Path, reference: Path) -> Split:
     """Reads the images under `root`; the folders of `reference`, the train root, are the classes."""
 
     def read(options: Options) -> LabeledData:
+        options.refuse(root, "label_column", "image_column", "feature_columns")
         class_names = [folder.name for folder in _subfolders(reference)]
         files: list[Path] = []
         labels: list[int] = []

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, build, even_rows, first_bytes
+from noiseproof.data.readers.options import Options, Split, Splits, build, classes, even_rows, first_bytes
 from noiseproof.data.sources import InputSource, Mapped, Rows
 from noiseproof.errors import InputError
 
@@ -53,12 +53,14 @@ def _split(images: Path, reference: Path, class_names: tuple[str, ...] | None) -
     """Reads one images file and its labels; `reference` is the train file, whose labels say how many classes."""
 
     def read(options: Options) -> LabeledData:
+        options.refuse(images, "label_column", "image_column", "feature_columns", "image_size")
         labels_path = labels_of(images)
         labels = read_array(labels_path, "labels")
         names = class_names
         if names is None:
             known = labels if images == reference else read_array(labels_of(reference), "labels")
-            names = tuple(str(k) for k in range(int(max(known.max(initial=0), labels.max(initial=0))) + 1))
+            found, (labels, _) = classes(labels_path, "labels", known, labels, None)
+            names = None if found is None else tuple(found)
         shape, offset = read_header(images)
         _check_length(images, shape, offset)
         if shape[0] != len(labels):

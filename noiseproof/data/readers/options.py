@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,12 @@ class Options:
     limit: int | None = None
     progress: Progress | None = None
 
+    def refuse(self, source: Path | str, *names: str) -> None:
+        """Raise an InputError if an option was given that this source has no use for."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise InputError(f"{source} has no use for {name}={getattr(self, name)!r}; leave it out")
+
 
 Split: TypeAlias = Callable[[Options], LabeledData]  # reads one split of a source
 Splits: TypeAlias = dict[str, Split]  # "train" and, where there is one, "test"
@@ -48,6 +55,31 @@ def even_rows(n: int, limit: int | None) -> Tensor | None:
     if limit is None or limit >= n:
         return None
     return torch.arange(limit) * n // limit
+
+
+def classes(
+    path: Path, name: str, known: np.ndarray, labels: np.ndarray, true_labels: np.ndarray | None
+) -> tuple[list[str] | None, tuple[np.ndarray, np.ndarray | None]]:
+    """The class names that labels have together with the `known` ones of the train set, and the labels as positions.
+
+    Numbers are names too: a source may count its classes from 1, call them -1 and 1, or skip some. Labels that mix
+    text and numbers, or hold fractions, are left for `LabeledData` to refuse.
+    """
+    columns = [known, labels] if true_labels is None else [known, labels, true_labels]
+    text = all(column.dtype.kind == "U" for column in columns)
+    whole = all(column.dtype.kind in "iufb" and np.array_equal(column, np.trunc(column)) for column in columns)
+    if not (text or whole):
+        return None, (labels, true_labels)
+    values = np.unique(np.concatenate(columns))
+    distinct = len(np.unique(known))
+    if len(known) >= 20 and 2 * distinct > len(known):
+        raise InputError(
+            f"{path}: {name!r} has {distinct} distinct values in {len(known)} rows; "
+            "is it the label? pass label_column (--label-column)"
+        )
+    positions = [np.searchsorted(values, column) for column in columns[1:]]
+    names = values.tolist() if text else [str(int(value)) for value in values]
+    return names, (positions[0], None if true_labels is None else positions[1])
 
 
 def image_size(value: Any) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from noiseproof.data.images import Encoded, read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, Unlabeled, build, even_rows, first_bytes
+from noiseproof.data.readers.options import Options, Split, Splits, Unlabeled, build, classes, even_rows, first_bytes
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
             known = labels
             if paths != reference:
                 known = column_values(reference[0], read_tables(reference, [label]), label)
-            class_names, (labels, true_labels) = _classes(paths[0], label, known, labels, true_labels)
+            class_names, (labels, true_labels) = classes(paths[0], label, known, labels, true_labels)
         rows = even_rows(table.num_rows, options.limit)
         if rows is not None:
             table = table.take(rows.numpy())
@@ -268,31 +268,6 @@ def _named(names: list[str], usual: Sequence[str], but: str) -> str | None:
     return next((name for name in names if name.lower() in usual and name != but), None)
 
 
-def _classes(
-    path: Path, name: str, known: np.ndarray, labels: np.ndarray, true_labels: np.ndarray | None
-) -> tuple[list[str] | None, tuple[np.ndarray, np.ndarray | None]]:
-    """The class names that label columns have together, and the columns as positions in them.
-
-    Numbers are names too: a table may count its classes from 1, call them -1 and 1, or skip some. Columns that mix
-    text and numbers, or hold fractions, are left for `LabeledData` to refuse.
-    """
-    columns = [known, labels] if true_labels is None else [known, labels, true_labels]
-    text = all(column.dtype.kind == "U" for column in columns)
-    whole = all(column.dtype.kind in "iufb" and np.array_equal(column, np.trunc(column)) for column in columns)
-    if not (text or whole):
-        return None, (labels, true_labels)
-    values = np.unique(np.concatenate(columns))
-    distinct = len(np.unique(known))
-    if len(known) >= 20 and 2 * distinct > len(known):
-        raise InputError(
-            f"{path}: column {name!r} has {distinct} distinct values in {len(known)} rows; "
-            "is it the label? pass label_column (--label-column)"
-        )
-    positions = [np.searchsorted(values, column) for column in columns[1:]]
-    names = values.tolist() if text else [str(int(value)) for value in values]
-    return names, (positions[0], None if true_labels is None else positions[1])
-
-
 def _stored_names(table: pa.Table, label: str) -> list[str] | None:
     """The class names Hugging Face's `datasets` writes into a table's metadata."""
     try:
@@ -323,6 +298,7 @@ def _inputs(
         image = _image_column(path, table.schema, rest)
     if image is not None:
         return _encoded(path, table.column(image), image, rows)
+    options.refuse(path, "image_size")
     features = list(given) if given is not None else rest
     if not features:
         raise InputError(f"{path} has no feature columns beside {label!r}; add some, or an image column")
