@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from noiseproof.data import LabeledData, Normalize
-from noiseproof.data.augment import Augmentation
+from noiseproof.data.augment import Augmentation, Compose
 from noiseproof.method import Batch
 
 _SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
@@ -26,7 +26,8 @@ class Feed:
         device: torch.device,
         seed: int,
     ) -> None:
-        self.data, self.normalize, self.augments, self.device = data, normalize, augments, device
+        self.data, self.device = data, device
+        self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.labels = data.labels.to(device)
         self.take: Callable[[Tensor], Tensor] = data.take
@@ -55,11 +56,9 @@ class Feed:
         """The batch of the examples `rows`."""
         raw = self.take(rows)
         if self.ready:
-            views = (raw,) * len(self.augments)
+            views = (raw,) * len(self.views)
         else:
             raw = raw.to(self.device, non_blocking=True)
-            views = tuple(
-                self.normalize(raw if augment is None else augment(raw, self.generator)) for augment in self.augments
-            )
+            views = tuple(view(raw, self.generator) for view in self.views)
         rows = rows.to(self.device)
         return Batch(views, self.labels.index_select(0, rows), rows, weight)

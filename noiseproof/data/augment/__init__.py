@@ -4,9 +4,10 @@
     view = augment(images, generator)          # uint8 or float images -> float images
     inputs = normalize(view)                   # Normalize(mean, std)
 
-No loop over examples, any device, and the same seed gives the same parameters on all of them. Files: geometry.py
-(where pixels come from), colour.py (what they show), policy.py (chains, RandAugment, named policies); base.py and
-filters.py hold what they share.
+Any device, and the same seed gives the same parameters on all of them. Files: geometry.py (where pixels come from),
+colour.py (what they show), policy.py (chains, RandAugment, named policies); base.py and filters.py hold what they
+share. All are tensor operations without a loop over examples; on the CPU, kernels.py has compiled loops for crops,
+flips, colour jitter, grayscale, blur and the normalisation after them, with the same draws and results.
 """
 
 from noiseproof.data.augment.base import Augmentation, Operation, to_float

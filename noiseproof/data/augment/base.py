@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data.augment.colour import Normalize
+
+KERNELS = find_spec("numba") is not None  # tests turn it off to have tensor operations on the CPU too
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]  # (B, C, H, W) images -> (B, C, H', W') images
 
@@ -29,6 +35,24 @@ class Operation(ABC):
     def __repr__(self) -> str:
         options = (f"{key}={value!r}" for key, value in vars(self).items() if not key.startswith("_"))
         return f"{type(self).__name__}({', '.join(options)})"
+
+
+class Pass(Operation):
+    """An operation that `Compose` may hand the `Normalize` after it, to be done while it writes the images."""
+
+    @abstractmethod
+    def run(
+        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
+    ) -> Tensor:
+        """Augment images (B, C, H, W) and then normalise them; x may be overwritten if it is fresh."""
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        return self.run(x, generator)
+
+
+def use_kernels(x: Tensor) -> bool:
+    """Whether images take the compiled loops of kernels.py; else, tensor operations, which work on any device."""
+    return KERNELS and x.device.type == "cpu" and x.dtype in (torch.uint8, torch.float32) and not x.requires_grad
 
 
 def check_images(x: Tensor) -> None:
@@ -98,11 +122,23 @@ def column(parameter: Tensor, x: Tensor) -> Tensor:
     return parameter.to(x.device, x.dtype if x.is_floating_point() else None).view(-1, 1, 1, 1)
 
 
+BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAYSCALE, BLUR = range(6)  # the kinds of steps that kernels.py knows
+
+
+class Step(NamedTuple):
+    """A change of float images that has a parameter for each."""
+
+    kind: int
+    do: Callable[..., Tensor]  # (x, parameter, out=x) -> the result, as tensor operations; may overwrite x
+    parameter: Tensor  # (B,), on the CPU
+    taps: int = 0  # of a blur
+
+
 class Change(NamedTuple):
     """What to do to some rows of a batch of float images."""
 
     chosen: Tensor  # (B,) boolean, on the CPU
-    do: Callable[[Tensor, Tensor], Tensor]  # (x[rows], rows) -> their new contents; may overwrite x[rows]
+    steps: Sequence[Step]
 
 
 def change_rows(x: Tensor, changes: Sequence[Change]) -> Tensor:
@@ -114,22 +150,28 @@ def change_rows(x: Tensor, changes: Sequence[Change]) -> Tensor:
     """
     at = torch.arange(len(x))  # where in y row i of x is
     y, moved = x, False
-    for chosen, do in changes:
+    for chosen, steps in changes:
         rows = chosen.nonzero().squeeze(1)
         if len(rows) == 0:
             continue
         if y is not x and 4 * len(rows) <= len(x):
             there = at[rows].to(x.device)
-            y.index_copy_(0, there, do(y.index_select(0, there), rows))
+            y.index_copy_(0, there, _take_steps(y.index_select(0, there), steps, rows))
             continue
         order = torch.cat([rows, (~chosen).nonzero().squeeze(1)])
         y = y.index_select(0, at[order].to(x.device))
         at, moved = invert_order(order), True
         front = y[: len(rows)]
-        changed = do(front, rows)
+        changed = _take_steps(front, steps, rows)
         if changed is not front:
             front.copy_(changed)
     return y.index_select(0, at.to(x.device)) if moved else y
+
+
+def _take_steps(x: Tensor, steps: Sequence[Step], rows: Tensor) -> Tensor:
+    for step in steps:
+        x = step.do(x, step.parameter[rows], out=x)
+    return x
 
 
 def invert_order(order: Tensor) -> Tensor:
@@ -145,14 +187,29 @@ class RowOperation(Operation):
         """Check x, of which only the shape counts, and draw the parameters."""
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        return change_rows(to_float(x), [self.plan(x, generator)])
+        return RowOperations([self])(x, generator)
 
 
-class RowOperations(Operation):
-    """Neighbouring row operations with one way back: the same draws and the same result, with fewer copies."""
+class RowOperations(Pass):
+    """Neighbouring row operations in one go: the same draws and the same result, with fewer passes over memory."""
 
     def __init__(self, operations: list[RowOperation]) -> None:
         self.operations = operations
 
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        return change_rows(to_float(x), [operation.plan(x, generator) for operation in self.operations])
+    def run(
+        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
+    ) -> Tensor:
+        changes = [operation.plan(x, generator) for operation in self.operations]
+        y = to_float(x)
+        fresh = fresh or y is not x
+        if not use_kernels(y):
+            y = change_rows(y, changes)
+            return y if normalize is None else normalize(y, out=y if fresh or y is not x else None)
+        steps = [(s.kind, s.taps, s.parameter, change.chosen) for change in changes for s in change.steps]
+        if normalize is None and not any(bool(change.chosen.any()) for change in changes):
+            return y
+        from noiseproof.data.augment import kernels
+
+        y = y.contiguous() if fresh or not y.is_contiguous() else y.clone()
+        kernels.change(y, steps, None if normalize is None else normalize.affine(y.shape, y.dtype))
+        return y

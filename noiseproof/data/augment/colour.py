@@ -14,15 +14,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof.data.augment.base import (
+    BLUR,
+    BRIGHTNESS,
+    CONTRAST,
+    GRAYSCALE,
+    HUE,
+    SATURATION,
     Change,
     Operation,
     RowOperation,
+    Step,
     check_images,
     check_probability,
     check_range,
     column,
     to_float,
     uniform,
+    use_kernels,
 )
 from noiseproof.data.augment.filters import Taps, filter_separably, reflect
 from noiseproof.errors import InputError
@@ -39,6 +47,22 @@ def _check_colour(x: Tensor) -> None:
         )
 
 
+def _kernel(x: Tensor, kind: int, parameter: Tensor, out: Tensor | None, taps: int = 0) -> Tensor | None:
+    """The images after one step by kernels.py, written to `out` if given; None if they cannot go there."""
+    if not use_kernels(x) or x.dtype != torch.float32 or x.shape[1] not in (1, 3):
+        return None
+    if out is None:
+        out = x.clone(memory_format=torch.contiguous_format)
+    elif not out.is_contiguous():
+        return None
+    elif out is not x:
+        out.copy_(x)
+    from noiseproof.data.augment import kernels
+
+    kernels.change(out, [(kind, taps, parameter, None)])
+    return out
+
+
 def luma(x: Tensor) -> Tensor:
     """The brightness (B, 1, H, W) of images: 0.299 R + 0.587 G + 0.114 B."""
     if x.shape[1] == 1:
@@ -49,11 +73,15 @@ def luma(x: Tensor) -> Tensor:
 
 def adjust_brightness(x: Tensor, factor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """factor · x, clamped; factor (B,). `out`, here and below, is where to write: x itself to change it in place."""
+    if (done := _kernel(x, BRIGHTNESS, factor, out)) is not None:
+        return done
     return torch.mul(x, column(factor, x), out=out).clamp_(0, 1)
 
 
 def adjust_contrast(x: Tensor, factor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """factor · x + (1 − factor) · m, clamped, with m the mean brightness of each image; factor (B,)."""
+    if (done := _kernel(x, CONTRAST, factor, out)) is not None:
+        return done
     mean = x.mean(dim=(2, 3))  # (B, C)
     if x.shape[1] == 3:
         mean = mean @ mean.new_tensor(LUMA)
@@ -65,6 +93,8 @@ def adjust_saturation(x: Tensor, factor: Tensor, *, out: Tensor | None = None) -
     """factor · x + (1 − factor) · luma(x), clamped; factor (B,)."""
     if x.shape[1] == 1:
         return x
+    if (done := _kernel(x, SATURATION, factor, out)) is not None:
+        return done
     return torch.lerp(luma(x), x, column(factor, x), out=out).clamp_(0, 1)
 
 
@@ -79,6 +109,8 @@ def adjust_hue(x: Tensor, shift: Tensor, *, out: Tensor | None = None) -> Tensor
     """
     if x.shape[1] == 1:
         return x
+    if (done := _kernel(x, HUE, shift, out)) is not None:
+        return done
     red, green, blue = x.split(1, dim=1)
     low = torch.minimum(torch.minimum(red, green), blue)
     chroma = torch.maximum(torch.maximum(red, green), blue).sub_(low).clamp_(min=1e-12)  # grey has no hue: any will do
@@ -91,7 +123,11 @@ def adjust_hue(x: Tensor, shift: Tensor, *, out: Tensor | None = None) -> Tensor
 
 def grayscale(x: Tensor) -> Tensor:
     """The brightness in all three channels."""
-    return x if x.shape[1] == 1 else luma(x).expand_as(x)
+    if x.shape[1] == 1:
+        return x
+    if (done := _kernel(x, GRAYSCALE, torch.zeros(len(x)), None)) is not None:
+        return done
+    return luma(x).expand_as(x)
 
 
 def invert(x: Tensor) -> Tensor:
@@ -146,6 +182,8 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
 
 def gaussian_blur(x: Tensor, sigma: Tensor, kernel_size: int, *, out: Tensor | None = None) -> Tensor:
     """Blur by a Gaussian of standard deviation sigma (B,), cut to kernel_size (odd) taps, edges reflected."""
+    if (done := _kernel(x, BLUR, sigma, out, kernel_size)) is not None:
+        return done
     tap = torch.arange(kernel_size) - kernel_size // 2
     weight = torch.exp(-0.5 * (tap / sigma.float().cpu()[:, None]) ** 2)
     weight = weight / weight.sum(dim=1, keepdim=True)  # (B, k)
@@ -205,26 +243,19 @@ class ColorJitter(RowOperation):
 
     def plan(self, x: Tensor, generator: torch.Generator) -> Change:
         _check_colour(x)
-        steps: list[tuple[Callable[..., Tensor], Tensor]] = []
-        for adjust, amount in (
-            (adjust_brightness, self.brightness),
-            (adjust_contrast, self.contrast),
-            (adjust_saturation, self.saturation),
+        steps: list[Step] = []
+        for kind, adjust, amount in (
+            (BRIGHTNESS, adjust_brightness, self.brightness),
+            (CONTRAST, adjust_contrast, self.contrast),
+            (SATURATION, adjust_saturation, self.saturation),
         ):
             if amount > 0:
-                steps.append((adjust, uniform(generator, len(x), max(0.0, 1 - amount), 1 + amount)))
+                steps.append(Step(kind, adjust, uniform(generator, len(x), max(0.0, 1 - amount), 1 + amount)))
         if self.hue > 0:
-            steps.append((adjust_hue, uniform(generator, len(x), -self.hue, self.hue)))
+            steps.append(Step(HUE, adjust_hue, uniform(generator, len(x), -self.hue, self.hue)))
         chosen = uniform(generator, len(x)) < (self.p if steps else 0)
         order = torch.randperm(len(steps), generator=generator).tolist()
-
-        def change(y: Tensor, rows: Tensor) -> Tensor:
-            for k in order:
-                adjust, parameter = steps[k]
-                y = adjust(y, parameter[rows], out=y)
-            return y
-
-        return Change(chosen, change)
+        return Change(chosen, [steps[k] for k in order])
 
 
 class RandomGrayscale(RowOperation):
@@ -235,7 +266,8 @@ class RandomGrayscale(RowOperation):
 
     def plan(self, x: Tensor, generator: torch.Generator) -> Change:
         _check_colour(x)
-        return Change(uniform(generator, len(x)) < self.p, lambda y, rows: grayscale(y))
+        step = Step(GRAYSCALE, lambda y, _, out: grayscale(y), torch.zeros(len(x)))
+        return Change(uniform(generator, len(x)) < self.p, [step])
 
 
 class GaussianBlur(RowOperation):
@@ -265,7 +297,7 @@ class GaussianBlur(RowOperation):
             )
         sigma = uniform(generator, len(x), *self.sigma)
         chosen = uniform(generator, len(x)) < self.p
-        return Change(chosen, lambda y, rows: gaussian_blur(y, sigma[rows], taps, out=y))
+        return Change(chosen, [Step(BLUR, lambda y, s, out: gaussian_blur(y, s, taps, out=out), sigma, taps)])
 
 
 _BLOCK = 2**20  # input values held as floats at once
@@ -299,22 +331,23 @@ class Normalize(nn.Module):
 
         The generator is there for `Compose` and unused; pass out=x to overwrite floats that nobody needs any more.
         """
-        if x.ndim < 2 or x.shape[1] != len(self.mean):
-            raise InputError(
-                f"x must be (B, {len(self.mean)}, ...) for a mean of length {len(self.mean)}, got {tuple(x.shape)}; "
-                "compute mean and std on the same data with Normalize.of"
-            )
         # Spread over an image: a broadcast along the batch alone keeps the multiply-add in vector registers.
-        shape = x.shape[1:]
-        scale = self.std.reciprocal()
-        shift = (self.mean * scale).neg_().view(-1, *[1] * (x.ndim - 2)).expand(shape)
-        if x.dtype == torch.uint8 and x.ndim == 4:
-            scale = scale / 255
-        scale = scale.view(-1, *[1] * (x.ndim - 2)).expand(shape)
+        scale, shift = (v.view(-1, *[1] * (x.ndim - 2)).expand(x.shape[1:]) for v in self.affine(x.shape, x.dtype))
         if not x.is_floating_point():
             x = x.to(torch.float32)
             out = x
         return torch.addcmul(shift.to(x.dtype).contiguous(), x, scale.to(x.dtype).contiguous(), out=out)
+
+    def affine(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Scale and shift (C,) or (d,) of the multiply-add that normalises inputs of that shape and dtype."""
+        if len(shape) < 2 or shape[1] != len(self.mean):
+            raise InputError(
+                f"x must be (B, {len(self.mean)}, ...) for a mean of length {len(self.mean)}, got {tuple(shape)}; "
+                "compute mean and std on the same data with Normalize.of"
+            )
+        scale = self.std.reciprocal()
+        shift = -self.mean * scale
+        return scale / 255 if dtype == torch.uint8 and len(shape) == 4 else scale, shift
 
     def extra_repr(self) -> str:
         return f"mean={self.mean.tolist()}, std={self.std.tolist()}" if len(self.mean) <= 4 else f"d={len(self.mean)}"

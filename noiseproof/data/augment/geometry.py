@@ -10,12 +10,14 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof.data.augment.base import (
     Operation,
+    Pass,
     as_pair,
     check_images,
     check_positive,
@@ -25,8 +27,10 @@ from noiseproof.data.augment.base import (
     invert_order,
     like_input,
     uniform,
+    use_kernels,
     whole,
 )
+from noiseproof.data.augment.colour import Normalize
 from noiseproof.data.augment.filters import Taps, filter_separably, reflect, resize_taps
 from noiseproof.errors import InputError
 
@@ -35,6 +39,9 @@ Padding = Literal["zeros", "reflect"]
 
 def flip(x: Tensor, mirrored: Tensor) -> Tensor:
     """Mirror left-right the images (B, C, H, W) whose `mirrored` (B,) is true."""
+    if use_kernels(x):
+        zero = torch.zeros(len(x), dtype=torch.int64)
+        return crop(x, zero, zero, size=_size(x), mirrored=mirrored)
     source = torch.arange(len(x)) + len(x) * mirrored.to(torch.int64).cpu()
     return torch.cat([x, x.flip(3)]).index_select(0, source.to(x.device))
 
@@ -48,6 +55,7 @@ def crop(
     padding: int = 0,
     mode: Padding = "zeros",
     mirrored: Tensor | None = None,
+    normalize: Normalize | None = None,
 ) -> Tensor:
     """The window of `size` at (top, left) of each padded image, mirrored left-right after that where asked.
 
@@ -61,8 +69,16 @@ def crop(
         padding: pixels added on all four sides.
         mode: what they hold, "zeros" or the image's "reflect"ion, which does not repeat the edge.
         mirrored: (B,) boolean.
+        normalize: what to do to the windows in the same pass.
     """
+    if use_kernels(x):
+        from noiseproof.data.augment import kernels
+
+        affine = None if normalize is None else normalize.affine(x.shape, x.dtype)
+        return kernels.crop(x, top, left, size, padding, mode == "reflect", mirrored, affine)
     batch, channels = x.shape[:2]
+    if batch == 0:
+        return _finish(x.new_empty(0, channels, *size), normalize)
     slot = torch.arange(batch)
     if mirrored is None:
         padded = _pad([x], padding, mode)
@@ -76,7 +92,12 @@ def crop(
     start = slot.mul_(channels * height).add_(top).mul_(width).add_(left)  # (B,) of each window
     start = start.to(x.device)[:, None] + _row_starts(channels, height, width, size[0], x.device)  # (B, C·h)
     runs = padded.as_strided((padded.numel() - size[1] + 1, size[1]), (1, 1))
-    return runs.index_select(0, start.view(-1)).view(batch, channels, *size)
+    return _finish(runs.index_select(0, start.view(-1)).view(batch, channels, *size), normalize)
+
+
+def _finish(made: Tensor, normalize: Normalize | None) -> Tensor:
+    """Images that we have made, normalised where they are if they can be."""
+    return made if normalize is None else normalize(made, out=made if made.is_floating_point() else None)
 
 
 @lru_cache(maxsize=16)
@@ -113,6 +134,7 @@ def resized_crop(
     size: tuple[int, int],
     mirrored: Tensor | None = None,
     as_float: bool = False,
+    normalize: Normalize | None = None,
 ) -> Tensor:
     """Crop the box of each image and resize it to `size` by the bilinear filter, widened where it shrinks (antialias).
 
@@ -124,9 +146,18 @@ def resized_crop(
         size: height and width of the result.
         mirrored: (B,) boolean; mirror left-right.
         as_float: give uint8 images as floats in [0, 1], which spares a rounding.
+        normalize: what to do to the result in the same pass.
     """
+    if use_kernels(x):
+        from noiseproof.data.augment import kernels
+
+        kept = torch.float32 if as_float else x.dtype
+        affine = None if normalize is None else normalize.affine(x.shape, kept)
+        return kernels.resized_crop(x, (top, left, height, width), size, mirrored, as_float, affine)
     y = x if x.is_floating_point() else x.to(torch.float32)
     batch = len(x)
+    if batch == 0:
+        return _finish((y if as_float else x).new_empty(0, x.shape[1], *size), normalize)
     if size[0] == size[1]:  # both directions at once
         turned = None if mirrored is None else torch.cat([torch.zeros_like(mirrored), mirrored])
         both = resize_taps(torch.cat([top, left]), torch.cat([height, width]), size[0], turned)
@@ -134,8 +165,8 @@ def resized_crop(
     else:
         down, across = resize_taps(top, height, size[0]), resize_taps(left, width, size[1], mirrored)
     if as_float and x.dtype == torch.uint8:
-        return filter_separably(y, down._replace(weight=down.weight / 255), across)
-    return like_input(filter_separably(y, down, across), x)
+        return _finish(filter_separably(y, down._replace(weight=down.weight / 255), across), normalize)
+    return _finish(like_input(filter_separably(y, down, across), x), normalize)
 
 
 def affine(x: Tensor, matrix: Tensor) -> Tensor:
@@ -229,7 +260,7 @@ class RandomFlip(Operation):
         return flip(x, mirrored) if bool(mirrored.any()) else x
 
 
-class Windowed(Operation):
+class Windowed(Pass):
     """A crop: draws windows, and cuts them out, mirrored if asked; `Compose` hands it the flip that follows."""
 
     @abstractmethod
@@ -237,24 +268,30 @@ class Windowed(Operation):
         """The windows: (B,) tensors."""
 
     @abstractmethod
-    def cut(self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None) -> Tensor:
-        """The windows' contents."""
+    def cut(
+        self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None, normalize: Normalize | None
+    ) -> Tensor:
+        """The windows' contents, normalised if asked."""
 
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def run(
+        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
+    ) -> Tensor:
         check_images(x)
-        return self.cut(x, self.draw(x, generator), None)
+        return self.cut(x, self.draw(x, generator), None, normalize)
 
 
-class CropAndFlip(Operation):
+class CropAndFlip(Pass):
     """A crop and the flip after it in one pass: the same draws and the same result, at half the cost."""
 
     def __init__(self, crop: Windowed, flip: RandomFlip) -> None:
         self.crop, self.flip = crop, flip
 
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def run(
+        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
+    ) -> Tensor:
         check_images(x)
         window = self.crop.draw(x, generator)
-        return self.crop.cut(x, window, self.flip.draw(len(x), generator))
+        return self.crop.cut(x, window, self.flip.draw(len(x), generator), normalize)
 
 
 class RandomCrop(Windowed):
@@ -279,10 +316,20 @@ class RandomCrop(Windowed):
         height, width = self._slack(x)
         return whole(generator, len(x), height + 1), whole(generator, len(x), width + 1)
 
-    def cut(self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None) -> Tensor:
+    def cut(
+        self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None, normalize: Normalize | None
+    ) -> Tensor:
         top, left = window
-        size = _size(x) if self.size is None else self.size
-        return crop(x, top, left, size=size, padding=self.padding, mode=self.mode, mirrored=mirrored)
+        return crop(
+            x,
+            top,
+            left,
+            size=_size(x) if self.size is None else self.size,
+            padding=self.padding,
+            mode=self.mode,
+            mirrored=mirrored,
+            normalize=normalize,
+        )
 
     def _slack(self, x: Tensor) -> tuple[int, int]:
         """By how much the padded image exceeds the window."""
@@ -325,23 +372,27 @@ class RandomResizedCrop(Windowed):
         self.as_float = as_float
 
     def draw(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        shape = (len(x), self.attempts + 1)
-        limit = torch.tensor(_size(x)).view(2, 1)
-        side = uniform(generator, shape, *(x.shape[2] * x.shape[3] * s for s in self.scale)).sqrt_()
-        root = uniform(generator, shape, *(math.log(r) / 2 for r in self.ratio)).exp_()  # of the ratio
-        sides = torch.stack([side / root, side * root]).round_().clamp_(min=1)  # (2, B, 11) height and width
+        # By numpy after the draws: torch would share even these few numbers among its threads, and wait for them.
+        batch, limit = len(x), np.array(_size(x), dtype=np.float32)
+        shape = (batch, self.attempts + 1)
+        side = np.sqrt(uniform(generator, shape, *(x.shape[2] * x.shape[3] * s for s in self.scale)).numpy())
+        root = np.exp(uniform(generator, shape, *(math.log(r) / 2 for r in self.ratio)).numpy())  # of the ratio
+        sides = np.maximum(np.rint(np.stack([side / root, side * root])), 1)  # (2, B, 11) height and width
         # The first that fits; in the last column stands one that always does.
-        sides[:, :, -1] = torch.tensor(self._central(*_size(x))).view(2, 1)
-        first = (sides <= limit[:, :, None]).all(dim=0).to(torch.uint8).argmax(dim=1)
-        sides = sides[:, torch.arange(len(x)), first]  # (2, B)
-        place = uniform(generator, (2, len(x)))
-        place = torch.where(first == self.attempts, 0.4999, place)  # the middle, rounded down
-        room = limit - sides
-        corner = (place * (room + 1)).floor_().minimum(room)
-        return corner[0], corner[1], sides[0], sides[1]
+        sides[0, :, -1], sides[1, :, -1] = self._central(*_size(x))
+        first = ((sides[0] <= limit[0]) & (sides[1] <= limit[1])).argmax(axis=1)
+        sides = sides[:, np.arange(batch), first]  # (2, B)
+        place = uniform(generator, (2, batch)).numpy()
+        place[:, first == self.attempts] = 0.4999  # the middle, rounded down
+        room = limit[:, None] - sides
+        corner = np.minimum(np.floor(place * (room + 1)), room)
+        top, left, height, width = (torch.from_numpy(v) for v in (*corner, *sides))
+        return top, left, height, width
 
-    def cut(self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None) -> Tensor:
-        return resized_crop(x, *window, size=self.size, mirrored=mirrored, as_float=self.as_float)
+    def cut(
+        self, x: Tensor, window: tuple[Tensor, ...], mirrored: Tensor | None, normalize: Normalize | None
+    ) -> Tensor:
+        return resized_crop(x, *window, size=self.size, mirrored=mirrored, as_float=self.as_float, normalize=normalize)
 
     def _central(self, rows: int, columns: int) -> tuple[int, int]:
         """Height and width of the largest box of an allowed ratio."""

@@ -12,6 +12,7 @@ from noiseproof.data.augment import colour
 from noiseproof.data.augment.base import (
     Augmentation,
     Operation,
+    Pass,
     RowOperation,
     RowOperations,
     as_pair,
@@ -38,8 +39,8 @@ from noiseproof.errors import InputError, unknown
 class Compose(Operation):
     """One operation after the other.
 
-    A crop and the flip right after it are done in one pass, operations on some of the rows share their copies, and a
-    normalisation overwrites what an operation before it made: with the same draws and the same result.
+    A crop and the flip right after it are done in one pass, and so are neighbouring operations on some of the rows;
+    a normalisation is done in the pass before it, or overwrites what it made: with the same draws and the same result.
     """
 
     def __init__(self, operations: Sequence[Augmentation]) -> None:
@@ -47,13 +48,15 @@ class Compose(Operation):
         self._fused = _fuse(self.operations)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        ours = False  # whether x is memory that an operation of this chain made
-        for operation in self._fused:
-            if ours and isinstance(operation, colour.Normalize) and x.is_floating_point():
-                x = operation(x, out=x)
-                continue
-            y = operation(x, generator)
-            ours = isinstance(operation, Operation) and (ours or y is not x)
+        fresh = False  # whether x is memory that an operation of this chain made
+        for operation, normalize in self._fused:
+            if isinstance(operation, Pass):
+                y = operation.run(x, generator, normalize, fresh)
+            elif isinstance(operation, colour.Normalize):
+                y = operation(x, out=x if fresh and x.is_floating_point() else None)
+            else:
+                y = operation(x, generator)
+            fresh = isinstance(operation, Operation | colour.Normalize) and (fresh or y is not x)
             x = y
         return x
 
@@ -61,19 +64,22 @@ class Compose(Operation):
         return f"Compose([{', '.join(map(repr, self.operations))}])"
 
 
-def _fuse(operations: Sequence[Augmentation]) -> list[Augmentation]:
+def _fuse(operations: Sequence[Augmentation]) -> list[tuple[Augmentation, colour.Normalize | None]]:
+    """The operations in as few passes as can be, each with the normalisation that it takes on."""
     flat: list[Augmentation] = []
     for operation in operations:
         flat.extend(operation.operations if isinstance(operation, Compose) else [operation])
-    fused: list[Augmentation] = []
+    fused: list[tuple[Augmentation, colour.Normalize | None]] = []
     for operation in flat:
-        before = fused[-1] if fused else None
+        before = fused[-1][0] if fused and fused[-1][1] is None else None
         if isinstance(operation, RandomFlip) and isinstance(before, Windowed):
-            fused[-1] = CropAndFlip(before, operation)
+            fused[-1] = CropAndFlip(before, operation), None
+        elif isinstance(operation, colour.Normalize) and isinstance(before, Pass):
+            fused[-1] = before, operation
         elif isinstance(operation, RowOperation) and isinstance(before, RowOperations):
             before.operations.append(operation)
         else:
-            fused.append(RowOperations([operation]) if isinstance(operation, RowOperation) else operation)
+            fused.append((RowOperations([operation]) if isinstance(operation, RowOperation) else operation, None))
     return fused
 
 
@@ -200,6 +206,8 @@ def apply_each(x: Tensor, code: Tensor, value: Tensor) -> Tensor:
     Parameters are degrees (rotate), parts of the image (translate), slopes (shear), levels 0..256 (solarize), bits
     rounded up (posterize), factors (color, contrast, brightness, sharpness), and unused by the others.
     """
+    if len(x) == 0:
+        return x
     code, order = code.sort(stable=True)
     value = value[order]
     x = x.index_select(0, order.to(x.device))
