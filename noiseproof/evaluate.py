@@ -55,7 +55,10 @@ def predictions(run: Run, data: LabeledData, index: Tensor | None = None) -> Ite
 
 def predict_all(run: Run, data: LabeledData) -> Tensor:
     """Probabilities (n, K) of every example of `data`, on the CPU."""
-    return torch.cat([block for _, block in predictions(run, data)])
+    probability = torch.empty(len(data), run.num_classes)  # made first: kept blocks would scatter over the heap
+    for rows, block in predictions(run, data):
+        probability[rows] = block
+    return probability
 
 
 class Tally:

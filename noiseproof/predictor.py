@@ -59,12 +59,12 @@ class Predictor:
         if shape[0] == 0:
             return np.zeros((0, len(self.class_names)), dtype=np.float32)
         given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
-        blocks = []
+        result = np.empty((shape[0], len(self.class_names)), dtype=np.float32)
         with eval_mode(self.models):
             for rows in torch.arange(shape[0]).split(block_size(self.input_shape)):
                 block = self.normalize(take(given, rows).to(self.device))
-                blocks.append(probabilities(self.models, block).float().cpu())
-        return torch.cat(blocks).numpy()
+                result[rows.numpy()] = probabilities(self.models, block).float().cpu().numpy()
+        return result
 
     def predict(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""
