@@ -27,6 +27,8 @@ from noiseproof.methods.gce import GCELoss as GCELoss
 from noiseproof.methods.mixup import MixUp as MixUp
 from noiseproof.methods.sce import SCE as SCE
 from noiseproof.methods.sce import SCELoss as SCELoss
+from noiseproof.methods.sop import SOP as SOP
+from noiseproof.methods.sop import SOPLoss as SOPLoss
 from noiseproof.predictor import Predictor as Predictor
 from noiseproof.predictor import load_model as load_model
 from noiseproof.result import FitResult as FitResult

@@ -25,6 +25,7 @@ METHODS = {  # shown in this order
     "gce": "gce",
     "sce": "sce",
     "elr": "elr",
+    "sop": "sop",
     "co_teaching(forget_rate={rate})": "co-teaching",
     "early_stop(ce)": "early stopping",
 }

@@ -48,7 +48,7 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
         axis.set_ylim(0, 102)
         axis.grid(alpha=0.25, lw=0.5)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
+        axis.tick_params(labelsize=8, labelbottom=True)
     for axis in list(grid.flat)[len(runs) :]:
         axis.set_visible(False)
     for axis in grid[:, 0]:

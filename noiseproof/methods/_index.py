@@ -18,11 +18,12 @@ from noiseproof.method import Selection
 from noiseproof.methods import _check
 
 
-def check_index(index: Any, num_examples: int) -> None:
+def check_index(index: Any, num_examples: int, *, repeats: bool = False) -> None:
     """Check that `index` holds distinct positions in a training set of `num_examples`; costs O(B log B).
 
     Args:
         index: (B,) int64, in 0..num_examples-1, without repeats.
+        repeats: allow repeats after all.
 
     Raises:
         InputError: naming the offending position in the batch.
@@ -37,6 +38,8 @@ def check_index(index: Any, num_examples: int) -> None:
             f"index must lie in 0..{num_examples - 1} (num_examples={num_examples}), got {int(index[at])} at position "
             f"{at} of the batch; build the loss with the size of the full training set"
         )
+    if repeats:
+        return
     ordered = index.sort().values
     twice = _check.first(ordered[1:] == ordered[:-1])
     if twice is not None:
@@ -71,12 +74,14 @@ class IndexGuard(nn.Module):
 
     Args:
         num_examples: n, the size of the full training set.
+        repeats: allow an index more than once in a batch.
     """
 
     label: Tensor
 
-    def __init__(self, num_examples: int) -> None:
+    def __init__(self, num_examples: int, *, repeats: bool = False) -> None:
         super().__init__()
+        self.repeats = repeats
         self.num_examples = _check.integer("num_examples", num_examples, 1)
         self.register_buffer("label", torch.full((self.num_examples,), -1, dtype=torch.int64))  # (n,)
 
@@ -90,7 +95,7 @@ class IndexGuard(nn.Module):
         Raises:
             InputError: the index is malformed, or contradicts what was seen before.
         """
-        check_index(index, self.num_examples)
+        check_index(index, self.num_examples, repeats=self.repeats)
         if index.shape != label.shape:
             raise InputError(f"index and label must have the same length, got {len(index)} and {len(label)}")
         known = self.label[index]  # (B,)

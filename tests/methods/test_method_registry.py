@@ -28,7 +28,7 @@ def make(name: str) -> Method:
 
 
 def test_discovery_finds_the_papers() -> None:
-    expected = {"ce", "mixup", "gce", "sce", "forward", "backward", "elr", "co_teaching"}
+    expected = {"ce", "mixup", "gce", "sce", "forward", "backward", "elr", "sop", "co_teaching"}
     assert expected | {"early_stop"} <= set(NAMES)
     assert registry()["elr"] is ELR
 
