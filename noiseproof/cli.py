@@ -105,6 +105,7 @@ def fit(
     quiet: Annotated[bool, _option("No progress.", "--quiet", "-q", panel=_RUN)] = False,
 ) -> None:
     """Fit a model that does not memorise the wrong labels."""
+    context.params.update({key: _anchored(context.params[key]) for key in ("data", "test", "labels")})
     options = _remembered(context, out) if resume else dict(context.params)
     if options["data"] is None:
         raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
@@ -146,6 +147,18 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         **{key: options[key] for key in passed},
     )
     _show(result, out)
+
+
+def _anchored(source: str | None) -> str | None:
+    """A path (or FILE:COLUMN) that holds from any folder, so that a run can be resumed from another; or a name."""
+    from noiseproof.data.readers.builtin import BUILTIN
+
+    if source is None or source in BUILTIN:
+        return source
+    path, colon, column = source.rpartition(":")
+    if path and not Path(source).exists():
+        return f"{Path(path).absolute()}{colon}{column}" if Path(path).exists() else source
+    return str(Path(source).absolute()) if Path(source).exists() else source
 
 
 def _remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:

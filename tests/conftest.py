@@ -9,7 +9,7 @@ from noiseproof.data import LabeledData, load, noise
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _two_threads():
+def _one_thread():
     """The machine that runs the tests should not decide how sums are ordered."""
     torch.set_num_threads(1)
 

@@ -271,6 +271,27 @@ def test_resume_refuses_other_options_and_strange_checkpoints(command):
         assert (code, "config.json is damaged" in err) == (2, True)
 
 
+def test_a_run_resumes_from_another_folder(command, table, monkeypatch, tmp_path):
+    options = ["--label-column", "species", "--labels", "table.csv:species", "--out", tmp_path / "run"]
+    assert command("fit", "table.csv", *options, *QUICK)[0] == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert command("fit", "--out", tmp_path / "run", "--resume", "--quiet")[0] == 0
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(tmp_path):
+    """A real process whose files may not grow beyond 200 kB, as on a full disk: the first checkpoint does not fit."""
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); from noiseproof.cli import main; main()"
+    call = [sys.executable, "-c", limit, "fit", "digits", "--out", "run", *QUICK]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: cannot write")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("checkpoint.safetensors"))
+
+
 def test_a_refused_call_leaves_no_folder(command):
     assert command("fit", "digits", "--lr", "-1", "--out", "run")[0] == 2
     assert not Path("run").exists()
