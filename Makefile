@@ -31,11 +31,11 @@ bench: .venv/installed-bench
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,theory]"
 	touch $@
 
 .venv/installed-bench: .venv/installed
-	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia]"
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia,theory]"
 	touch $@
 
 clean:

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from noiseproof.console import table
+from noiseproof.machine import machine as machine
 
 ROOT = Path(__file__).parent.parent
-
-
-def machine() -> dict[str, Any]:
-    """Where and on what a figure was measured."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip() or "unknown",
-    }
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

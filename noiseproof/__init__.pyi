@@ -29,8 +29,10 @@ from noiseproof.methods.sce import SCE as SCE
 from noiseproof.methods.sce import SCELoss as SCELoss
 from noiseproof.methods.sop import SOP as SOP
 from noiseproof.methods.sop import SOPLoss as SOPLoss
+from noiseproof.methods.sop_plus import SOPPlus as SOPPlus
 from noiseproof.predictor import Predictor as Predictor
 from noiseproof.predictor import load_model as load_model
+from noiseproof.recipes import recipe as recipe
 from noiseproof.result import FitResult as FitResult
 
 __version__: str

@@ -1,4 +1,4 @@
-"""The command line: `noiseproof demo | fit | corrupt | methods | models`.
+"""The command line: `noiseproof demo | fit | corrupt | reproduce | methods | models | recipes`.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -38,6 +38,8 @@ FIT_EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof fit cifar10-train.parquet --labels cifar10n.csv:random_label1 --method 'elr(lam=3)'
 
+  noiseproof fit cifar-10-batches-py --noise symmetric:0.4 --recipe sop-cifar10-sym
+
   noiseproof fit --out runs/digits-elr --resume
 """
 
@@ -59,6 +61,10 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        _option("A paper's settings; other options win. See: noiseproof recipes.", panel=_TRAIN, show_default=False),
+    ] = None,
     method: Annotated[str, _option("A method or a stack: elr, 'early_stop(elr(lam=7))'.", panel=_TRAIN)] = "elr",
     model: Annotated[str, _option("A network, or auto. See: noiseproof models.", panel=_TRAIN)] = "auto",
     epochs: Annotated[int, _option("Passes over the training set.", panel=_TRAIN)] = 30,
@@ -72,7 +78,12 @@ def fit(
     ] = "cosine",
     clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
     augment: Annotated[
-        str, _option("none, weak, strong, simclr, sane-strong; auto is weak for colour images.", panel=_TRAIN)
+        str,
+        _option(
+            "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, "
+            "with a strong second view.",
+            panel=_TRAIN,
+        ),
     ] = "auto",
     precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
     noise: Annotated[
@@ -106,7 +117,7 @@ def fit(
 ) -> None:
     """Fit a model that does not memorise the wrong labels."""
     context.params.update({key: _anchored(context.params[key]) for key in ("data", "test", "labels")})
-    options = _remembered(context, out) if resume else dict(context.params)
+    options = _remembered(context, out) if resume else _with_recipe(context)
     if options["data"] is None:
         raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
     from noiseproof.interrupt import Interrupted
@@ -116,6 +127,19 @@ def fit(
     except Interrupted as stop:
         typer.echo(str(stop), err=True)
         raise typer.Exit(130) from None
+
+
+def _with_recipe(context: typer.Context) -> dict[str, Any]:
+    """The options of the command line; where it gives none, those of its recipe."""
+    from noiseproof.recipes import recipe
+
+    options = dict(context.params)
+    if options["recipe"] is not None:
+        for key, value in recipe(options["recipe"]).items():
+            source = context.get_parameter_source(key)
+            if source is None or source.name != "COMMANDLINE":
+                options[key] = ",".join(value) if isinstance(value, tuple) else value
+    return options
 
 
 def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
@@ -139,7 +163,7 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         train,
         method,
         test=test,
-        augment=_choose_augment(options["augment"], train),
+        augment=_choose_augment(options["augment"], train, method.num_views),
         out=out,
         resume=resume,
         progress=not quiet,
@@ -214,11 +238,12 @@ def _choose_model(name: str, data: LabeledData) -> str:
     return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
 
 
-def _choose_augment(name: str, data: LabeledData) -> str:
-    """`auto`: crops and flips for colour images; digits and tables do not survive flips."""
-    if name != "auto":
-        return name
-    return "weak" if data.is_image and data.input_shape[0] == 3 else "none"
+def _choose_augment(text: str, data: LabeledData, views: int) -> str | list[str]:
+    """`auto`: crops and flips for colour images, and a strong second view; digits and tables do not survive flips."""
+    if text == "auto":
+        colour = data.is_image and data.input_shape[0] == 3
+        return ["weak", "strong"][:views] if colour else "none"
+    return text.split(",") if "," in text else text
 
 
 def _fresh_folder(data: str, method: str, seed: int) -> Path:
@@ -273,6 +298,14 @@ def methods() -> None:
 
 
 @app.command()
+def recipes() -> None:
+    """List the papers' settings that `fit --recipe` takes."""
+    from noiseproof.console import print_recipes
+
+    print_recipes()
+
+
+@app.command()
 def models() -> None:
     """List the networks and their sizes."""
     from noiseproof.console import print_models
@@ -291,6 +324,55 @@ def demo(
     from noiseproof.demo import run_demo
 
     run_demo(noise, seeds, epochs, out)
+
+
+REPRODUCE_EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof reproduce
+
+  noiseproof reproduce sop-fig2
+
+  noiseproof reproduce sop-table1 --data data/ --seeds 3 --workers 2
+"""
+
+
+@app.command(epilog=REPRODUCE_EXAMPLES)
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure or a table; none: list them.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="small (minutes on a laptop) or paper (the exact recipe).", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each setting; by default the experiment's.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of your data sets, e.g. of cifar-10-batches-py.", show_default=False)
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; they share the cores.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the results go; by default results/NAME-SCALE.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
+    from noiseproof.console import print_experiments, print_outcome
+    from noiseproof.experiments import build
+    from noiseproof.experiments.grid import reproduce as run
+    from noiseproof.interrupt import Interrupted
+
+    if name is None:
+        print_experiments()
+        return
+    experiment = build(name)
+    folder = out or Path("results") / f"{name}-{scale or experiment.scales[0]}"
+    try:
+        outcome = run(experiment, out=folder, scale=scale, seeds=seeds, data=data, workers=workers, progress=not quiet)
+    except Interrupted as stop:
+        typer.echo(str(stop), err=True)
+        raise typer.Exit(130) from None
+    print_outcome(experiment, outcome)
 
 
 def main() -> None:

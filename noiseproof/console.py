@@ -6,9 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from noiseproof.experiments.experiment import Experiment
+    from noiseproof.experiments.grid import Outcome
 
 ReadProgress = Callable[[int, int], None]
 console = Console()
@@ -69,3 +74,29 @@ def print_models() -> None:
 
     rows = [(row.name, row.about, f"{row.parameters:,}") for row in models.table()]
     console.print(table("Networks", ("name", "what it is", "parameters"), rows))
+
+
+def print_recipes() -> None:
+    """The table of `noiseproof recipes`."""
+    from noiseproof.recipes import RECIPES
+
+    rows = [(name, one.about, one.paper) for name, one in RECIPES.items()]
+    console.print(table("Recipes", ("name", "what it is", "from"), rows))
+
+
+def print_experiments() -> None:
+    """The table of `noiseproof reproduce`."""
+    from noiseproof.experiments import experiments
+
+    rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]
+    console.print(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
+
+
+def print_outcome(experiment: Experiment, outcome: Outcome) -> None:
+    """The table of a finished experiment, and where its files are."""
+    from rich.markup import escape
+
+    figures = experiment.table(outcome.done)
+    if figures is not None:
+        console.print(table(f"{experiment.title} ({experiment.paper})", *figures))
+    console.print(f"Wrote [bold]{escape(str(outcome.picture))}[/bold] and {escape(str(outcome.results))}")

@@ -294,7 +294,7 @@ class Loop:
         self.seconds += self.epoch_seconds
         run.epoch += 1
         record: dict[str, Any] = {
-            "epoch": run.epoch, "step": run.step, "lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss,
+            "epoch": run.epoch, "step": run.step, "lr": run.lr, "loss": loss,
             "examples": len(self.order), "distance": self.distance(),
             "examples_per_second": len(self.order) / max(self.epoch_seconds, 1e-9), "seconds": self.seconds,
         }  # fmt: skip
@@ -313,6 +313,7 @@ class Loop:
         factor = self.rate(schedules.Clock(epoch, self.run.epochs, self.lowest_loss))
         for group, base in zip(self.optimizers[0].param_groups, self.base_lr, strict=True):
             group["lr"] = base * factor
+        self.run.lr = self.base_lr[0] * factor
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
@@ -347,6 +348,7 @@ class Loop:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
             _restore_layout(optimizer)
+        run.lr = self.optimizers[0].param_groups[0]["lr"]
         for generator, saved in zip((run.generator, self.feed.generator), state["generators"], strict=False):
             generator.set_state(saved)
         torch.set_rng_state(state["generators"][2])

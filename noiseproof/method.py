@@ -70,6 +70,7 @@ class Run:
     val: LabeledData | None = None  # the held-out split, as noisy as the training set
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed, over all epochs
+    lr: float = 0.0  # learning rate of the current step
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
 
     @property

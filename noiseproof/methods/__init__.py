@@ -41,6 +41,8 @@ def registry() -> dict[str, type[Method]]:
 def _discover() -> tuple[tuple[str, type[Method]], ...]:
     found: dict[str, type[Method]] = {}
     for module_info in pkgutil.iter_modules(__path__):
+        if module_info.name.startswith("_"):
+            continue
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         for cls in vars(module).values():
             named = inspect.isclass(cls) and issubclass(cls, Method) and "name" in vars(cls)

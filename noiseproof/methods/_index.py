@@ -75,13 +75,14 @@ class IndexGuard(nn.Module):
     Args:
         num_examples: n, the size of the full training set.
         repeats: allow an index more than once in a batch.
+        relabel: allow an index to come back with another label; then only its range is checked.
     """
 
     label: Tensor
 
-    def __init__(self, num_examples: int, *, repeats: bool = False) -> None:
+    def __init__(self, num_examples: int, *, repeats: bool = False, relabel: bool = False) -> None:
         super().__init__()
-        self.repeats = repeats
+        self.repeats, self.relabel = repeats, relabel
         self.num_examples = _check.integer("num_examples", num_examples, 1)
         self.register_buffer("label", torch.full((self.num_examples,), -1, dtype=torch.int64))  # (n,)
 
@@ -98,6 +99,8 @@ class IndexGuard(nn.Module):
         check_index(index, self.num_examples, repeats=self.repeats)
         if index.shape != label.shape:
             raise InputError(f"index and label must have the same length, got {len(index)} and {len(label)}")
+        if self.relabel:
+            return
         known = self.label[index]  # (B,)
         at = _check.first((known >= 0) & (known != label))
         if at is not None:

@@ -16,44 +16,50 @@ their example for as long as the network contradicts its label; once s has taken
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods import _check
 from noiseproof.methods._index import IndexGuard
+from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused
 
 VARIANTS = ("paper", "authors")
-_EPS = 1e-4  # ε of Eq. (7), as in the authors' code: the paper does not give it
-
-
-class Gradients(NamedTuple):
-    """Derivatives of an example's losses with respect to its own u (B,) and v (B, K)."""
-
-    u: Tensor
-    v: Tensor
+EPS = 1e-4  # ε of Eq. (7), as in the authors' code: the paper does not give it
 
 
 def noise_term(u: Tensor, v: Tensor, label: Tensor) -> Tensor:
-    """s = u² ⊙ y − v² ⊙ (1 − y), Eq. (5): u (B,), v (B, K), label (B,) to (B, K)."""
-    return (-v.square()).scatter(1, label[:, None], u.square()[:, None])  # Eq. (5)
+    """s = u² ⊙ y − v² ⊙ (1 − y), Eq. (5), its squares at most 1: u (B,), v (B, K), label (B,) to (B, K)."""
+    return (-v.square().clamp(max=1)).scatter(1, label[:, None], u.square().clamp(max=1)[:, None])  # Eq. (5)
 
 
-def sop_loss(p: Tensor, s: Tensor, label: Tensor) -> Tensor:
-    """L_CE = −log φ(p + s)_y of each example, Eqs. (7) and (8): p (B, K), s (B, K), label (B,) to (B,)."""
-    w = (p + s).clamp_min(_EPS)  # (B, K)
-    return w.sum(dim=1).log() - w.gather(1, label[:, None]).squeeze(1).log()  # Eqs. (7), (8)
+def mapped(p: Tensor, s: Tensor) -> Tensor:
+    """φ(p + s), Eq. (7): (B, K), (B, K) to (B, K), rows sum to 1."""
+    w = (p + s).clamp_min(EPS)
+    return w / w.sum(dim=1, keepdim=True)  # Eq. (7)
+
+
+def sop_loss(p: Tensor, s: Tensor, label: Tensor, variant: str) -> Tensor:
+    """L_CE = −log φ(p + s)_y of each example, Eqs. (7) and (8): p (B, K), s (B, K), label (B,) to (B,).
+
+    The authors' variant clamps φ a second time: a label of φ_y < ε has a constant loss.
+    """
+    w = (p + s).clamp_min(EPS)  # (B, K)
+    loss = w.sum(dim=1).log() - w.gather(1, label[:, None]).squeeze(1).log()  # Eqs. (7), (8)
+    return loss.clamp(max=-math.log(EPS)) if variant == "authors" else loss
 
 
 def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> Gradients:
     """∂L_CE/∂u and ∂L_MSE/∂v of each example, in closed form; with the authors' variant, ∂(L_CE + L_MSE)/∂u.
 
     ∂L_CE/∂u = 2u (1/Σ max(w, ε) − 1/w_y) where w_y > ε, else 0, with w = p + s;
-    ∂L_MSE/∂v_k = −4 v_k (h_k − v_k²) for k ≠ y; ∂L_MSE/∂u = 4u (h_y + u² − 1).
+    ∂L_MSE/∂v_k = −4 v_k (h_k − v_k²) for k ≠ y; ∂L_MSE/∂u = 4u (h_y + u² − 1); 0 where u² or v² is clamped.
 
     Differs from the paper: (A.2) and (A.4) print the derivatives with respect to v with the opposite sign, as if s had
     +v²; with it the update of Algorithm 1 would shrink v where it should grow.
@@ -61,16 +67,42 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> G
     Args:
         p: (B, K), u: (B,), v: (B, K), label: (B,).
     """
+    authors = variant == "authors"
     w = p + noise_term(u, v, label)  # (B, K)
     w_label = w.gather(1, label[:, None]).squeeze(1)  # (B,)
-    total = w.clamp_min(_EPS).sum(dim=1)  # (B,)
-    du = torch.where(w_label > _EPS, 2 * u * (1 / total - 1 / w_label.clamp_min(_EPS)), torch.zeros_like(u))
+    total = w.clamp_min(EPS).sum(dim=1)  # (B,)
+    alive = w_label > EPS
+    if authors:
+        alive &= w_label / total >= EPS
+    du = 2 * u * torch.where(alive, 1 / total - 1 / w_label.clamp_min(EPS), 0.0)
     guess = p.argmax(dim=1)  # (B,)
     h = F.one_hot(guess, p.shape[1]).to(p.dtype)  # (B, K)
-    dv = (-4 * v * (h - v.square())).scatter(1, label[:, None], 0.0)  # (A.4)
-    if variant == "authors":
-        du = du + 4 * u * ((guess == label).to(p.dtype) + u.square() - 1)
+    square = v.square()
+    dv = torch.where(square <= 1, -4 * v * (h - square), 0.0).scatter(1, label[:, None], 0.0)  # (A.4)
+    if authors:
+        own = u.square()
+        du = torch.where(own <= 1, du + 4 * u * ((guess == label).to(p.dtype) + own - 1), 0.0)
     return Gradients(du, dv)
+
+
+class _Fused(torch.autograd.Function):
+    """`sop_loss` and `gradients` in one compiled pass."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> tuple[Tensor, ...]:
+        from noiseproof.methods import _sop_kernels
+
+        loss, by_p, *own = _sop_kernels.loss_and_gradients(p.detach(), u, v, label, EPS, variant == "authors")
+        ctx.save_for_backward(by_p)
+        ctx.mark_non_differentiable(*own)
+        ctx.set_materialize_grads(False)
+        return loss, *own
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        (by_p,) = ctx.saved_tensors
+        return by_p * by_loss[:, None], None, None, None, None
 
 
 def auto_rate(visits: float, std: float) -> float:
@@ -81,23 +113,79 @@ def auto_rate(visits: float, std: float) -> float:
     return math.expm1(-math.log(std) / visits) / 4
 
 
-class _State(nn.Module):
-    """u (n,) and v (n, K) of all examples, and the step that moves the touched rows."""
+class NoiseModel(nn.Module):
+    """u and v of a training set, the loss they take part in, and their steps: what `SOPLoss` and the methods share."""
 
-    u: Tensor
-    v: Tensor
-
-    def __init__(self, num_examples: int, num_classes: int, std: float, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        num_examples: int,
+        num_classes: int,
+        generator: torch.Generator,
+        *,
+        lr_u: float | str,
+        lr_v: float | str,
+        variant: str,
+        visits: float,
+        std: float,
+        full_u: bool,
+        state_dtype: str,
+        state_file: str | None,
+    ) -> None:
         super().__init__()
-        self.register_buffer("u", torch.randn(num_examples, generator=generator) * std)
-        self.register_buffer("v", torch.randn(num_examples, num_classes, generator=generator) * std)
+        self.variant = variant
+        self.lr_u, self.lr_v = lr_u, lr_v
+        self.auto = auto_rate(visits, std)
+        self.state = State(num_examples, num_classes, std, generator, full_u=full_u, dtype=state_dtype, file=state_file)
+        self._pending: tuple[Tensor, Tensor, Gradients] | None = None
 
-    def move(self, index: Tensor, gradient: Gradients, rate_u: float, rate_v: float) -> None:
-        """u ← P(u − rate ∂u), v ← P(v − rate ∂v) on the rows `index`, Algorithm 1; repeated rows add up."""
-        self.u.index_add_(0, index, gradient.u.to(self.u.dtype), alpha=-rate_u)
-        self.v.index_add_(0, index, gradient.v.to(self.v.dtype), alpha=-rate_v)
-        self.u[index] = self.u[index].clamp(-1, 1)
-        self.v[index] = self.v[index].clamp(-1, 1)
+    def forward(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        """L_CE (B,) of a batch's predictions p (B, K); in train mode, `step` then moves its u and v."""
+        u, v = self.state.rows(index, label, p)
+        if fused(p, u, v):
+            loss, *own = _Fused.apply(p, u, v, label, self.variant)
+            gradient = Gradients(*own)
+        else:
+            loss = sop_loss(p, noise_term(u, v, label), label, self.variant)
+            gradient = gradients(p.detach(), u, v, label, self.variant)
+        if self.training:
+            self._pending = index, label, gradient
+        return loss
+
+    def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        """φ(p + s) (B, K): the predictions with the noise added."""
+        return mapped(p, noise_term(*self.state.rows(index, label, p), label))
+
+    def step(self, lr: float | None) -> None:
+        """Move u and v of the last batch; `lr` is the network's learning rate τ, which scales the paper's rates."""
+        if self._pending is None:
+            raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
+        index, label, gradient = self._pending
+        rates = [self._rate(rate, lr, len(index)) for rate in (self.lr_u, self.lr_v)]
+        self.state.move(index, label, gradient, *rates, project=self.variant == "paper")
+        self._pending = None
+
+    def _rate(self, rate: float | str, lr: float | None, batch: int) -> float:
+        """How far one visit moves u or v along its example's gradient."""
+        if isinstance(rate, str):
+            return self.auto
+        if self.variant == "authors":
+            return rate / batch
+        if lr is None:
+            raise InputError(
+                "the paper's rates are multiples of the network's learning rate; pass it: "
+                "step(lr=optimizer.param_groups[0]['lr'])"
+            )
+        return rate * lr
+
+    def beliefs(self, label: Tensor) -> Beliefs:
+        """Suspicion u²: the share of the label that the noise explains; the rest of the belief follows v²."""
+        noise = self.state.noise()  # (n,)
+        at_label = label.to(noise.device)[:, None]
+        other = self.state.other().scatter(1, at_label, 0.0) + 1e-12  # (n, K)
+        other = other / other.sum(dim=1, keepdim=True)
+        soft_label = (noise[:, None] * other).scatter(1, at_label, (1 - noise)[:, None])
+        soft_label = soft_label / soft_label.sum(dim=1, keepdim=True)
+        return Beliefs(soft_label.cpu(), noise.cpu())
 
 
 class SOPLoss(nn.Module):
@@ -108,20 +196,26 @@ class SOPLoss(nn.Module):
         loss.backward(); optimizer.step(); criterion.step()
         criterion.noise()                                        # (n,): how much of each label is noise
 
-    Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Rates are those of the authors' code: a step moves u by
-    lr_u / B times the derivative of its example's loss, as SGD on the mean over a batch of B would.
+    Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
+    of the batch by a rate times the derivative of that example's own losses. It can be differentiated once.
 
     Differs from the paper: Algorithm 1 moves u and v at the end of an epoch, this at each visit, as the authors' code.
-    Differs from the authors' code: variant="paper" trains u by the cross-entropy alone and projects u and v to
-    [−1, 1]; variant="authors" trains u by the squared error too. A dense optimizer over n × K entries is replaced by
-    an update of the touched rows, and the state is in the state_dict.
+    Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
+    and the state is in the state_dict.
 
     Args:
         num_examples: n, the size of the full training set.
         num_classes: K.
-        lr_u, lr_v: rates, at least 0. The paper: 10 and 10 for CIFAR-10 with symmetric noise at batch 128.
-        variant: "paper" or "authors".
-        std: of the initial u and v; the paper: 1e-8.
+        lr_u, lr_v: "auto", whatever the batch size: a label that the network always contradicts is explained away
+            after `visits`. Or a number, at least 0: with variant="authors" the rate is lr / B; with "paper" it is
+            lr · τ, and `step` must be told the network's learning rate τ. The paper's numbers: `recipes`.
+        variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
+            "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
+        visits: at least 1; for "auto".
+        std: of the initial u and v, in (0, 1); the paper: 1e-8.
+        full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
+        state_dtype: what u and v are kept in: "float32", "float16", "bfloat16" or "float64".
+        state_file: keep u and v in this file, memory-mapped.
         reduction: "mean", "sum" or "none".
         seed: of the initial u and v.
 
@@ -134,22 +228,34 @@ class SOPLoss(nn.Module):
         num_examples: int,
         num_classes: int,
         *,
-        lr_u: float = 10.0,
-        lr_v: float = 10.0,
+        lr_u: float | str = "auto",
+        lr_v: float | str = "auto",
         variant: str = "authors",
+        visits: float = 15,
         std: float = 1e-8,
+        full_u: bool = False,
+        state_dtype: str = "float32",
+        state_file: str | None = None,
         reduction: str = "mean",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.guard = IndexGuard(num_examples, repeats=True)
+        self.guard = IndexGuard(num_examples, repeats=True, relabel=full_u)
         self.num_classes = _check.integer("num_classes", num_classes, 2)
-        self.lr_u, self.lr_v = _check.number("lr_u", lr_u, 0), _check.number("lr_v", lr_v, 0)
-        self.variant = _variant(variant)
         self.reduction = _check.reduction(reduction)
-        std = _check.number("std", std, 0, 1, ends="()")
-        self.state = _State(num_examples, num_classes, std, torch.Generator().manual_seed(seed))
-        self._pending: tuple[Tensor, Gradients] | None = None
+        self.model = NoiseModel(
+            num_examples,
+            num_classes,
+            torch.Generator().manual_seed(seed),
+            lr_u=_rate("lr_u", lr_u),
+            lr_v=_rate("lr_v", lr_v),
+            variant=one_of("variant", variant, VARIANTS),
+            visits=_check.number("visits", visits, 1),
+            std=_check.number("std", std, 0, 1, ends="()"),
+            full_u=full_u,
+            state_dtype=one_of("state_dtype", state_dtype, DTYPES),
+            state_file=state_file,
+        )
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """The loss of a batch; `step()` afterwards moves the u and v of its examples.
@@ -157,54 +263,97 @@ class SOPLoss(nn.Module):
         Args:
             logits: (B, K).
             label: (B,) int64 in 0..K-1.
-            index: (B,) int64, positions in the full training set.
+            index: (B,) int64, positions in the full training set; repeats are allowed.
 
         Raises:
             InputError: a malformed batch, or an index that comes back with another label.
         """
         logits = _check.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
-        p = logits.softmax(dim=1)  # (B, K)
-        u, v = self.state.u[index].to(p.dtype), self.state.v[index].to(p.dtype)
-        if self.training:
-            self._pending = index, gradients(p.detach(), u, v, label, self.variant)
-        return _check.reduce(sop_loss(p, noise_term(u, v, label), label), self.reduction)
+        return _check.reduce(self.model(logits.softmax(dim=1), label, index), self.reduction)
 
-    def step(self) -> None:
-        """Move u and v of the examples of the last batch."""
-        if self._pending is None:
-            raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
-        index, gradient = self._pending
-        self.state.move(index, gradient, self.lr_u / len(index), self.lr_v / len(index))
-        self._pending = None
+    def step(self, lr: float | None = None) -> None:
+        """Move u and v of the examples of the last batch; `lr`: the network's learning rate, for the paper's rates."""
+        self.model.step(lr)
 
     def noise(self) -> Tensor:
         """How much of each example's label the noise has taken over: u² (n,), in [0, 1]."""
-        return self.state.u.square()
+        return self.model.state.noise()
 
 
-class SOP(Method):
+class SparseOverParameterization(Method):
+    """What SOP and SOP+ share: their options, and the noise model's place in the loop."""
+
+    paper = "Liu et al. 2022"
+
+    def __init__(
+        self,
+        *,
+        lr_u: float | str,
+        lr_v: float | str,
+        variant: str,
+        visits: float,
+        std: float,
+        full_u: bool,
+        state_dtype: str,
+        state_file: str | None,
+    ) -> None:
+        super().__init__()
+        self.lr_u, self.lr_v = _rate("lr_u", lr_u), _rate("lr_v", lr_v)
+        self.variant = one_of("variant", variant, VARIANTS)
+        self.visits = _check.number("visits", visits, 1)
+        self.std = _check.number("std", std, 0, 1, ends="()")
+        self.full_u = full_u
+        self.state_dtype = one_of("state_dtype", state_dtype, DTYPES)
+        self.state_file = state_file
+
+    def start(self, run: Run) -> None:
+        self.noise = NoiseModel(
+            len(run.data),
+            run.num_classes,
+            run.generator,
+            lr_u=self.lr_u,
+            lr_v=self.lr_v,
+            variant=self.variant,
+            visits=max(1.0, min(self.visits, run.epochs / 2)),
+            std=self.std,
+            full_u=self.full_u,
+            state_dtype=self.state_dtype,
+            state_file=self.state_file,
+        )
+
+    def after_step(self, run: Run, batch: Batch) -> None:
+        self.noise.step(run.lr)
+
+    def beliefs(self, run: Run) -> Beliefs:
+        return self.noise.beliefs(run.data.labels)
+
+
+class SOP(SparseOverParameterization):
     """Learn the label noise s of each example beside the network, so that the network need not.
 
-    Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). A visit moves u and v by rate times the derivative of its
-    example's loss; the rate is "auto" or a number, lr_u and lr_v divided by the batch size as in the authors' code.
+    Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022).
 
     Differs from the paper and from the authors' code: see `SOPLoss`.
 
     Args:
-        lr_u, lr_v: at least 0, or "auto": so that a label the network always contradicts is explained away after
-            `visits` epochs (or half of a shorter run), whatever the batch size.
-        variant: "authors" (u is trained by cross-entropy and squared error) or "paper" (by cross-entropy alone).
+        lr_u, lr_v: "auto": a label that the network always contradicts is explained away after `visits` epochs (or half
+            of a shorter run), whatever the batch size. Or a number, at least 0: divided by the batch size with
+            variant="authors", times the learning rate with "paper".
+        variant: "authors" (u is trained by cross-entropy and squared error, u² and v² are clamped) or "paper" (by
+            cross-entropy alone, u and v are projected).
         visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
             memorised first.
         std: of the initial u and v, in (0, 1).
+        full_u: K entries of u for each example in place of one; for labels that change during the run.
+        state_dtype: what u and v are kept in: "float32", "float16", "bfloat16" or "float64".
+        state_file: keep u and v in this file, memory-mapped, for n · K beyond memory.
 
     Raises:
         InputError: an argument outside its range.
     """
 
     name = "sop"
-    paper = "Liu et al. 2022"
 
     def __init__(
         self,
@@ -214,45 +363,25 @@ class SOP(Method):
         variant: str = "authors",
         visits: float = 15,
         std: float = 1e-8,
+        full_u: bool = False,
+        state_dtype: str = "float32",
+        state_file: str | None = None,
     ) -> None:
-        super().__init__()
-        self.lr_u = lr_u if lr_u == "auto" else _check.number("lr_u", lr_u, 0)
-        self.lr_v = lr_v if lr_v == "auto" else _check.number("lr_v", lr_v, 0)
-        self.variant = _variant(variant)
-        self.visits = _check.number("visits", visits, 1)
-        self.std = _check.number("std", std, 0, 1, ends="()")
-        self._pending: Gradients | None = None
-
-    def start(self, run: Run) -> None:
-        self.state = _State(len(run.data), run.num_classes, self.std, run.generator)
-        rate = auto_rate(max(1.0, min(self.visits, run.epochs / 2)), self.std)
-        self.rate_u, self.rate_v = (
-            rate if lr == "auto" else float(lr) / run.batch_size for lr in (self.lr_u, self.lr_v)
-        )
+        super().__init__(
+            lr_u=lr_u, lr_v=lr_v, variant=variant, visits=visits, std=std, full_u=full_u, state_dtype=state_dtype,
+            state_file=state_file,
+        )  # fmt: skip
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         p = _check.single(run.model(batch.views[0])).softmax(dim=1)  # (B, K)
-        u, v = self.state.u[batch.index], self.state.v[batch.index]
-        self._pending = gradients(p.detach(), u, v, batch.label, self.variant)
-        return batch.mean(sop_loss(p, noise_term(u, v, batch.label), batch.label))
-
-    def after_step(self, run: Run, batch: Batch) -> None:
-        assert self._pending is not None
-        self.state.move(batch.index, self._pending, self.rate_u, self.rate_v)
-        self._pending = None
-
-    def beliefs(self, run: Run) -> Beliefs:
-        """Suspicion u²: the share of the label that the noise explains; the rest of the belief follows v."""
-        label = run.data.labels.to(self.state.u.device)
-        noise = self.state.u.square()  # (n,)
-        other = self.state.v.square().scatter(1, label[:, None], 0.0) + 1e-12  # (n, K)
-        other = other / other.sum(dim=1, keepdim=True)
-        one_hot = F.one_hot(label, run.num_classes).to(other.dtype)
-        soft_label = (1 - noise)[:, None] * one_hot + noise[:, None] * other
-        return Beliefs(soft_label.cpu(), noise.clamp(0, 1).cpu())
+        return batch.mean(self.noise(p, batch.label, batch.index))
 
 
-def _variant(variant: str) -> str:
-    if variant not in VARIANTS:
-        raise unknown("variant", str(variant), VARIANTS)
-    return variant
+def _rate(name: str, rate: float | str) -> float | str:
+    return rate if rate == "auto" else _check.number(name, rate, 0)
+
+
+def one_of(name: str, value: Any, known: Sequence[str] | dict[str, Any]) -> str:
+    if value not in known:
+        raise unknown(name, str(value), known)
+    return str(value)

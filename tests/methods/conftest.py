@@ -64,7 +64,9 @@ def train() -> Callable[..., list[float]]:
         for _ in range(epochs):
             method.before_epoch(run)
             run.models.train()
-            batch = Batch((run.data.take(torch.arange(len(run.data))),), run.data.labels, torch.arange(len(run.data)))
+            everyone = torch.arange(len(run.data))
+            views = (run.data.take(everyone),) * method.num_views
+            batch = Batch(views, run.data.labels, everyone)
             batch.weight = weight
             optimizer.zero_grad()
             loss = method.loss(run, batch)

@@ -1,4 +1,4 @@
-"""SOP, slow and obvious: Eqs. (5) to (9) of Liu et al. (2022) by loops over examples and classes."""
+"""SOP and SOP+, slow and obvious: Eqs. (5) to (9) and A.3 of Liu et al. (2022) by loops over examples and classes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,44 @@ from torch import Tensor
 EPS = 1e-4
 
 
-def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """L_CE (B,) and L_MSE (B,), as functions that autograd can differentiate: p (B, K), u (B, K), v (B, K)."""
+def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
+    """L_CE (B,) and L_MSE (B,), as functions that autograd can differentiate: p (B, K), u (B, K), v (B, K).
+
+    The authors' code clamps u² and v² to at most 1, and φ to at least ε.
+    """
+    authors = variant == "authors"
     cross_entropies, squared_errors = [], []
     for i in range(len(p)):
         y = [1.0 if k == int(label[i]) else 0.0 for k in range(p.shape[1])]
-        s = [u[i, k] * u[i, k] * y[k] - v[i, k] * v[i, k] * (1 - y[k]) for k in range(p.shape[1])]  # Eq. (5)
+        s = []
+        for k in range(p.shape[1]):
+            positive, negative = u[i, k] * u[i, k] * y[k], v[i, k] * v[i, k] * (1 - y[k])
+            if authors:
+                positive, negative = torch.clamp(positive, max=1.0), torch.clamp(negative, max=1.0)
+            s.append(positive - negative)  # Eq. (5)
         w = [torch.clamp(p[i, k] + s[k], min=EPS) for k in range(p.shape[1])]
-        phi = [one / sum(w) for one in w]  # Eq. (7)
+        total = sum(w)
+        phi = [one / total for one in w]  # Eq. (7)
+        if authors:
+            phi = [torch.clamp(one, min=EPS) for one in phi]
         cross_entropies.append(-sum(y[k] * torch.log(phi[k]) for k in range(p.shape[1])))  # Eq. (8)
         largest = max(range(p.shape[1]), key=lambda k: float(p[i, k].detach()))
         h = [1.0 if k == largest else 0.0 for k in range(p.shape[1])]  # footnote 1
         squared_errors.append(sum((h[k] + s[k] - y[k]) ** 2 for k in range(p.shape[1])))  # Eq. (9)
     return torch.stack(cross_entropies), torch.stack(squared_errors)
+
+
+def consistency(weak: Tensor, strong: Tensor) -> Tensor:
+    """D_KL(softmax(weak) ‖ softmax(strong)) of each row (B,), Appendix A.3."""
+    rows = []
+    for i in range(len(weak)):
+        p = [torch.exp(weak[i, k]) / torch.exp(weak[i]).sum() for k in range(weak.shape[1])]
+        q = [torch.exp(strong[i, k]) / torch.exp(strong[i]).sum() for k in range(weak.shape[1])]
+        rows.append(sum(p[k] * torch.log(p[k] / q[k]) for k in range(weak.shape[1])))
+    return torch.stack(rows)
+
+
+def balance(p: Tensor, prior: list[float]) -> Tensor:
+    """−Σ_k prior_k log(mean of p_k): D_KL(prior ‖ mean of p) without its constant, Appendix A.3."""
+    means = [sum(p[i, k] for i in range(len(p))) / len(p) for k in range(p.shape[1])]
+    return -sum(prior[k] * torch.log(means[k]) for k in range(p.shape[1]))

@@ -1,0 +1,145 @@
+"""What experiments that train networks share: a cell is a call of `fit`, its figures what is worth reporting of it.
+
+A cell:
+
+    data     "cifar10", "fashion-mnist", "digits", … (datadir.py)
+    labels   a column of CIFAR-10N to train on; None for the data set's own
+    size     resize the images to this many pixels; None to leave them
+    examples how many training examples, stratified; None for all
+    tested   how many test examples, the same in every cell; None for all
+    noise    how to corrupt them, e.g. "symmetric:0.4"; None to leave them
+    seed     of the subset, the noise and the run
+    method   what to call it in tables and pictures
+    fit      the arguments of `fit`
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noiseproof.data import LabeledData
+from noiseproof.data import noise as corruption
+from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.experiment import Cell, Done
+from noiseproof.loop import fit
+
+CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy")
+
+
+def cell(
+    data: str,
+    method: str,
+    seed: int,
+    *,
+    labels: str | None = None,
+    size: int | None = None,
+    examples: int | None = None,
+    tested: int | None = None,
+    noise: str | None = None,
+    options: dict[str, Any],
+) -> Cell:
+    """A cell; `options` are the arguments of `fit`, its method among them."""
+    return {
+        "data": data, "labels": labels, "size": size, "examples": examples, "tested": tested,
+        "noise": noise, "seed": seed, "method": method,
+        "fit": {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()},
+    }  # fmt: skip
+
+
+def train(cell: Cell, data: DataDir) -> dict[str, Any]:
+    """Train a cell.
+
+    Returns:
+        last, best, kept: test accuracy at the last epoch, at the best by held-out noisy labels, of the model kept;
+        fitted, memorised: of the noisy labels, at the last epoch; auroc, auprc: of the suspicion for finding the wrong
+        training labels, None where all are right; noise: their share; seconds: spent in steps; curves.
+    """
+    training, test = data.pair(cell["data"], labels=cell["labels"], image_size=cell["size"])
+    training, test = _some(training, cell["examples"], cell["seed"]), _some(test, cell["tested"], seed=0)
+    if cell["noise"] is not None:
+        training = corruption.apply(training, cell["noise"], seed=cell["seed"])
+    result = fit(data=training, test=test, seed=cell["seed"], device="auto", **cell["fit"])
+    summary = result.summary()
+    figures: dict[str, Any] = {
+        "last": summary["last"]["test_accuracy"],
+        "best": summary.get("best", {}).get("test_accuracy"),
+        "kept": summary["final"]["test_accuracy"],
+        "fitted": summary["last"]["train_accuracy"],
+        "memorised": summary["last"].get("train_memorised"),
+        "seconds": summary["last"]["seconds"],
+    }
+    trained = result.split == "train"
+    wrong = np.zeros(len(training), bool) if training.wrong is None else training.wrong.numpy()
+    figures |= find_wrong(wrong[trained], result.beliefs.suspicion.numpy()[trained])
+    figures["curves"] = {
+        key: [round(record[key], 4) for record in result.history] for key in CURVES if key in result.history[0]
+    }
+    return figures
+
+
+def _some(data: LabeledData, count: int | None, seed: int) -> LabeledData:
+    """So many examples of a data set, stratified by label."""
+    return data if count is None or count >= len(data) else data.split(count / len(data), seed=seed)[1]
+
+
+def find_wrong(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float | None]:
+    """How well the suspicion (n,) finds the labels that are wrong (n,): areas under ROC and precision-recall curves."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    if not wrong.any():
+        return {"auroc": None, "auprc": None, "noise": 0.0}
+    return {
+        "auroc": float(roc_auc_score(wrong, suspicion)),
+        "auprc": float(average_precision_score(wrong, suspicion)),
+        "noise": float(wrong.mean()),
+    }
+
+
+def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[dict[str, Any]]]:
+    """The figures of cells that share a key, e.g. over the seeds; in order of appearance."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for one in done:
+        groups.setdefault(key(one.cell), []).append(one.figures)
+    return groups
+
+
+def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
+    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
+    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
+    if not numbers:
+        return "–"
+    digits = 1 if percent else 3
+    text = f"{statistics.mean(numbers):.{digits}f}"
+    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
+
+
+def bars(values: dict[tuple[str, str], list[float]], path: Path, title: str, *, percent: bool = True) -> None:
+    """Bars of means with the runs as dots: a group for each second key, a colour for each first."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names, groups = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
+    figure = Figure(figsize=(max(5.0, 1.2 + 0.34 * len(names) * len(groups)), 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    width = 0.8 / len(names)
+    scale = 100 if percent else 1
+    for place, name in enumerate(names):
+        at = [i + width * (place - (len(names) - 1) / 2) for i in range(len(groups))]
+        runs = [[scale * value for value in values.get((name, one), [])] for one in groups]
+        axis.bar(at, [statistics.mean(run) if run else 0 for run in runs], 0.9 * width, label=name, alpha=0.85)
+        for x, run in zip(at, runs, strict=True):
+            axis.plot([x] * len(run), run, ".", color="0.15", ms=4)
+    axis.set_xticks(range(len(groups)), groups)
+    axis.set_ylabel("test accuracy at the last epoch, %" if percent else "")
+    axis.set_title(title, fontsize=11, loc="left")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", alpha=0.25, lw=0.5)
+    figure.legend(loc="outside lower center", ncols=min(6, len(names)), fontsize=9, frameon=False)
+    figure.savefig(path, dpi=130, format="png")

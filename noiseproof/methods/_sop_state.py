@@ -1,0 +1,138 @@
+"""Where SOP keeps u and v: a tensor in memory, of a smaller type if asked, or a file on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from noiseproof.errors import InputError, unknown
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
+_BLOCK = 1 << 22  # entries drawn at a time: the state itself may be larger than memory
+# float16 holds 6e-5 … 6.5e4 at full precision; scaled by this, an initial 1e-8 and a final 1 both lie inside
+_HALF_SCALE = 2.0**15
+
+
+class Gradients(NamedTuple):
+    """Derivatives of an example's losses with respect to its own u (B,) and v (B, K)."""
+
+    u: Tensor
+    v: Tensor
+
+
+class State(nn.Module):
+    """u and v of n examples, drawn from N(0, std²).
+
+    Args:
+        full_u: u has K entries for each example, one for each label it might carry, in place of one.
+        dtype: what they are kept in, of `DTYPES`; steps are computed in single precision or better.
+        file: keep them in this file, memory-mapped, for n · K beyond memory. It is made anew.
+    """
+
+    u: Tensor  # (n,) or (n, K)
+    v: Tensor  # (n, K)
+
+    def __init__(
+        self,
+        num_examples: int,
+        num_classes: int,
+        std: float,
+        generator: torch.Generator,
+        *,
+        full_u: bool = False,
+        dtype: str = "float32",
+        file: str | None = None,
+    ) -> None:
+        super().__init__()
+        if dtype not in DTYPES:
+            raise unknown("dtype", str(dtype), DTYPES)
+        shapes: dict[str, tuple[int, ...]] = {"u": (num_examples,), "v": (num_examples, num_classes)}
+        if full_u:
+            shapes["u"] = shapes["v"]
+        self.mapped = file is not None
+        tensors = (
+            {name: torch.empty(shape, dtype=DTYPES[dtype]) for name, shape in shapes.items()}
+            if file is None
+            else _map(Path(file), shapes, DTYPES[dtype])
+        )
+        tensors = (
+            {name: torch.empty(shape, dtype=DTYPES[dtype]) for name, shape in shapes.items()}
+            if not file
+            else (_map(Path(file), shapes, DTYPES[dtype]))
+        )
+        self.scale = _HALF_SCALE if dtype == "float16" else 1.0
+        for name, tensor in tensors.items():
+            flat = tensor.view(-1)
+            for start in range(0, len(flat), _BLOCK):
+                piece = flat[start : start + _BLOCK]
+                piece.copy_(torch.randn(len(piece), generator=generator) * (std * self.scale))
+            self.register_buffer(name, tensor)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        return self if self.mapped else super()._apply(fn, recurse)  # a file stays where it is
+
+    def place(self, index: Tensor, label: Tensor) -> Tensor:
+        """Where u of each example lies in u laid flat: (B,)."""
+        return index if self.u.ndim == 1 else index * self.u.shape[1] + label
+
+    def rows(self, index: Tensor, label: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """u (B,) and v (B, K) of some examples, of the type and on the device of `like`."""
+        here = index.to(self.v.device)
+        u = self.u.view(-1).index_select(0, self.place(here, label.to(self.v.device)))
+        v = self.v.index_select(0, here)
+        if u.dtype != like.dtype or u.device != like.device or self.scale != 1:
+            u, v = u.to(like) / self.scale, v.to(like) / self.scale
+        return u, v
+
+    def move(
+        self, index: Tensor, label: Tensor, gradient: Gradients, rate_u: float, rate_v: float, *, project: bool
+    ) -> None:
+        """u ← u − rate ∂u, v ← v − rate ∂v on the rows `index`; repeated rows add up; then into [−1, 1], if asked."""
+        index, label = index.to(self.v.device), label.to(self.v.device)
+        place = self.place(index, label)
+        if fused(self.v, gradient.v):
+            from noiseproof.methods import _sop_kernels
+
+            _sop_kernels.move(self.u.view(-1), self.v, place, index, *gradient, rate_u, rate_v, project)
+            return
+        limit = self.scale
+        for tensor, at, change, rate in (
+            (self.u.view(-1), place, gradient.u, rate_u),
+            (self.v, index, gradient.v, rate_v),
+        ):
+            tensor.index_add_(0, at, (change * (-rate * self.scale)).to(tensor))
+            if project:
+                tensor[at] = tensor[at].clamp(-limit, limit)
+
+    def noise(self) -> Tensor:
+        """u² of each example (n,), at most 1; of several entries the largest, which is that of its label."""
+        u = self.u.to(torch.promote_types(self.u.dtype, torch.float32)) / self.scale
+        square = u.square().clamp(max=1)
+        return square if u.ndim == 1 else square.amax(dim=1)
+
+    def other(self) -> Tensor:
+        """v² of each example and class (n, K), at most 1."""
+        v = self.v.to(torch.promote_types(self.v.dtype, torch.float32)) / self.scale
+        return v.square().clamp(max=1)
+
+
+def fused(*tensors: Tensor) -> bool:
+    """Do the compiled loops take these tensors? On the CPU, in single precision, laid out row by row."""
+    return all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
+
+
+def _map(path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Tensors of these shapes that lie one after the other in a new file."""
+    sizes = {name: int(torch.Size(shape).numel()) for name, shape in shapes.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        whole = torch.from_file(str(path), shared=True, size=sum(sizes.values()), dtype=dtype)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"cannot make the state file {path}: {error}; choose another state_file") from error
+    parts = whole.split(list(sizes.values()))
+    return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}

@@ -1,0 +1,115 @@
+"""SOP+: sparse over-parameterization with two regularisers.
+
+Sheng Liu, Zhihui Zhu, Qing Qu and Chong You, "Robust Training under Label Noise by Over-parameterization", ICML 2022,
+Appendix A.3. To the loss of sop.py it adds, with a second, strongly augmented view x′ and class shares π:
+
+    λ_C · mean over i of D_KL(f(x_i) ‖ f(x′_i))                consistency
+    λ_B · −Σ_k π_k log mean over the batch of f(x_i)_k         class balance
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof.errors import InputError
+from noiseproof.method import Batch, Run
+from noiseproof.methods import _check
+from noiseproof.methods.sop import EPS, SparseOverParameterization, one_of
+
+PRIORS = ("labels", "uniform")
+
+
+def consistency_loss(weak: Tensor, strong: Tensor, *, both: bool) -> Tensor:
+    """D_KL(softmax(weak) ‖ softmax(strong)) of each example (A.3): logits (B, K), (B, K) to (B,).
+
+    Args:
+        both: let the gradient flow through both views, as the formula says; else only through the strong one.
+    """
+    target = weak.log_softmax(dim=1) if both else weak.detach().log_softmax(dim=1)
+    return F.kl_div(strong.log_softmax(dim=1), target, reduction="none", log_target=True).sum(dim=1)
+
+
+def balance_loss(p: Tensor, prior: Tensor) -> Tensor:
+    """−Σ_k π_k log mean_i p_ik (A.3): p (B, K), π (K,) to (). The constant Σ π log π of the divergence is left out."""
+    return -(prior * p.mean(dim=0).clamp_min(EPS).log()).sum()
+
+
+class SOPPlus(SparseOverParameterization):
+    """SOP with two regularisers: predictions agree over two augmentations, and keep to the shares of the classes.
+
+    Appendix A.3 of Liu et al. (2022). The first view trains as in `SOP`; give the second a strong augmentation:
+    `fit(…, augment=("weak", "strong"))`, on the command line `--augment weak,strong`.
+
+    Differs from the paper: with variant="authors", as in the authors' code, the class balance is taken of φ(p + s), not
+    of p, and the first view is a fixed target of the second.
+
+    Args:
+        consistency: λ_C, at least 0. The paper: 0.9.
+        balance: λ_B, at least 0. The paper: 0.1.
+        prior: shares of the classes: "labels" as in the (noisy) training labels, "uniform", or K numbers.
+        lr_u, lr_v, variant, visits, std, full_u, state_dtype, state_file: as of `SOP`.
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    name = "sop_plus"
+    needs = "two views"
+    cost = "2×"
+    num_views = 2
+
+    target: Tensor
+
+    def __init__(
+        self,
+        *,
+        consistency: float = 0.9,
+        balance: float = 0.1,
+        prior: str | Sequence[float] = "labels",
+        lr_u: float | str = "auto",
+        lr_v: float | str = "auto",
+        variant: str = "authors",
+        visits: float = 15,
+        std: float = 1e-8,
+        full_u: bool = False,
+        state_dtype: str = "float32",
+        state_file: str | None = None,
+    ) -> None:
+        super().__init__(
+            lr_u=lr_u, lr_v=lr_v, variant=variant, visits=visits, std=std, full_u=full_u, state_dtype=state_dtype,
+            state_file=state_file,
+        )  # fmt: skip
+        self.consistency = _check.number("consistency", consistency, 0)
+        self.balance = _check.number("balance", balance, 0)
+        if isinstance(prior, str):
+            one_of("prior", prior, PRIORS)
+        elif not len(prior) or not all(_check.number("a share of the prior", share, 0) > 0 for share in prior):
+            raise InputError(f"prior must be 'labels', 'uniform' or a positive share for each class, got {prior!r}")
+        self.prior = prior if isinstance(prior, str) else list(prior)
+
+    def start(self, run: Run) -> None:
+        super().start(run)
+        if self.prior == "uniform":
+            share = torch.ones(run.num_classes)
+        elif self.prior == "labels":
+            share = torch.bincount(run.data.labels.cpu(), minlength=run.num_classes).float()
+        else:
+            share = torch.tensor(self.prior)
+            if len(share) != run.num_classes:
+                raise InputError(f"prior has {len(share)} shares for {run.num_classes} classes; give one for each")
+        self.register_buffer("target", share / share.sum())  # (K,)
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        weak, strong = _check.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
+        p = weak.softmax(dim=1)
+        paper = self.variant == "paper"
+        balanced = p if paper else self.noise.corrected(p, batch.label, batch.index)
+        return (
+            batch.mean(self.noise(p, batch.label, batch.index))
+            + self.consistency * batch.mean(consistency_loss(weak, strong, both=paper))
+            + self.balance * balance_loss(balanced, self.target)
+        )

@@ -1,0 +1,1 @@
+"""The papers' theory as formulas and simulations, to read, to check and to draw: one module per piece of theory."""

@@ -1,0 +1,124 @@
+"""Experiments: found by name, run in any number of processes, gone on with after an interruption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from noiseproof.cli import app
+from noiseproof.errors import InputError
+from noiseproof.experiments import build, experiments
+from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.experiment import Cell, Done, Experiment
+from noiseproof.experiments.grid import reproduce
+from noiseproof.experiments.training import bars, find_wrong, spread
+from noiseproof.interrupt import Interrupted
+
+
+class Squares(Experiment):
+    """Squares of whole numbers."""
+
+    name = "squares"
+    title = "squares"
+    paper = "none"
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [{"x": x} for x in range(seeds or 4)]
+
+    def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
+        ran = Path(__file__).parent / "never" if data.root is None else data.root / f"{cell['x']}"
+        if data.root is not None:
+            assert not ran.exists(), "a cell was run twice"
+            ran.touch()
+            if (data.root / f"stop-{cell['x']}").exists():
+                raise KeyboardInterrupt
+        return {"y": cell["x"] ** 2}
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        bars({("square", str(one.cell["x"])): [one.figures["y"]] for one in done}, path, self.title)
+
+
+def test_every_experiment_lists_its_cells_at_every_scale() -> None:
+    found = experiments()
+    assert {"sop-fig1", "sop-table1", "sop-table2", "sop-table5", "sop-cifar10n"} <= set(found)
+    for experiment in found.values():
+        for scale in experiment.scales:
+            cells = experiment.cells(scale, 1)
+            keys = [json.dumps(cell, sort_keys=True) for cell in cells]
+            assert cells
+            assert len(set(keys)) == len(keys), f"{experiment.name} lists a cell twice"
+            assert [json.loads(key) for key in keys] == cells, "cells must survive JSON"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_and_picture(tmp_path: Path, workers: int) -> None:
+    outcome = reproduce(Squares(), out=tmp_path / "out", workers=workers, progress=False)
+    assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9]
+    results = json.loads(outcome.results.read_text())
+    assert [record["figures"]["y"] for record in results["cells"]] == [0, 1, 4, 9]
+    assert results["machine"]["torch"]
+    assert outcome.picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_goes_on_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "stop-2").touch()
+    options: dict[str, Any] = {"out": tmp_path / "out", "data": tmp_path, "progress": False}
+    with pytest.raises(Interrupted, match="2 of 4 cells"):
+        reproduce(Squares(), **options)
+    (tmp_path / "stop-2").unlink()
+    (tmp_path / "2").unlink()
+    with open(tmp_path / "out" / "cells.jsonl", "a") as file:
+        file.write('{"cell": {"x": 3}, "figu')  # as a kill leaves it
+    outcome = reproduce(Squares(), **options)  # fails if a finished cell is run again
+    assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9]
+    outcome = reproduce(Squares(), seeds=6, **options)
+    assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9, 16, 25]
+
+
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="did you mean 'sop-table1'"):
+        build("sop-tabl1")
+    with pytest.raises(InputError, match="no scale 'big'; choose small or paper"):
+        reproduce(Squares(), out=tmp_path, scale="big")
+    monkeypatch.delenv("NOISEPROOF_DATA", raising=False)
+    with pytest.raises(InputError, match="--data FOLDER"):
+        DataDir().pair("cifar10")
+    with pytest.raises(InputError, match=r"put one of these there: .*cifar-10-batches-py"):
+        DataDir(tmp_path).pair("cifar10")
+    (tmp_path / "cells.jsonl").write_text("not json\n")
+    with pytest.raises(InputError, match="is damaged"):
+        reproduce(Squares(), out=tmp_path)
+
+
+def test_a_table_of_trained_networks_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from noiseproof.experiments.sop_tables import Variants
+
+    monkeypatch.setattr(Variants, "kinds", ("symmetric:0.4",))
+    monkeypatch.setattr(Variants, "methods", ("ce", "sop(variant='paper')"))
+    monkeypatch.setattr(Variants, "options", {**Variants.options, "epochs": 2})
+    result = CliRunner().invoke(app, ["reproduce", "sop-variants", "--seeds", "1", "--out", str(tmp_path), "-q"])
+    assert result.exit_code == 0, result.output
+    assert "symmetric:0.4" in result.output
+    cells = json.loads((tmp_path / "results.json").read_text())["cells"]
+    assert [cell["cell"]["method"] for cell in cells] == ["ce", "sop(variant='paper')"]
+    for cell in cells:
+        assert 0.3 < cell["figures"]["last"] <= 1
+        assert 0.35 < cell["figures"]["noise"] < 0.45
+    listed = CliRunner().invoke(app, ["reproduce"])
+    assert "sop-variants" in listed.output
+
+
+def test_figures() -> None:
+    import numpy as np
+
+    wrong = np.array([True, False, True, False])
+    found = find_wrong(wrong, np.array([0.9, 0.1, 0.8, 0.2]))
+    assert found == {"auroc": 1.0, "auprc": 1.0, "noise": 0.5}
+    assert find_wrong(~wrong & wrong, np.zeros(4))["auroc"] is None
+    assert spread([0.5, 0.7]) == "60.0 ± 14.1"
+    assert spread([None]) == "–"
+    assert spread([0.12345], percent=False) == "0.123"
