@@ -1,13 +1,13 @@
 """SOP's loss and update as loops for the CPU, compiled by numba at their first call.
 
-They do what `sop.sop_loss`, `sop.gradients` and `State.move` do, in one pass over a batch each: at the size of a batch
+They do what `sop.sop_loss`, its derivatives and `State.move` do, in one pass over a batch each: at the size of a batch
 the dozens of small tensor operations these take cost more than the arithmetic. Single precision only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -26,52 +26,77 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(**options)(function)
 
 
-def loss_and_gradients(
-    p: Tensor, u: Tensor, v: Tensor, label: Tensor, eps: float, authors: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loss (B,), and its derivatives by p (B, K), u (B,) and v (B, K); see `sop.gradients`."""
-    loss, by_u = torch.empty(len(p)), torch.empty(len(p))
-    by_p, by_v = torch.empty(p.shape), torch.empty(p.shape)
-    arrays = (p.numpy(), u.numpy(), v.numpy(), label.numpy(), loss.numpy(), by_p.numpy(), by_u.numpy(), by_v.numpy())
-    _loss_and_gradients(*arrays, np.float32(eps), authors)
-    return loss, by_p, by_u, by_v
+class Loss(NamedTuple):
+    """What a batch's pass gives."""
+
+    value: float  # Σ_b weight_b · loss_b
+    by_logits: Tensor  # (B, K), its derivative
+    by_u: Tensor  # (B,) of each example's own losses
+    by_v: Tensor  # (B, K)
+
+
+def loss(
+    p: Tensor, weight: Tensor, u: Tensor, v: Tensor, place: Tensor, index: Tensor, label: Tensor, eps: float,
+    authors: bool,
+) -> Loss:  # fmt: skip
+    """The weighted sum of `sop.sop_loss`, and its derivatives; by u and v as of `sop.gradients`.
+
+    Args:
+        p: (B, K), softmax of the logits; weight: (B,).
+        u: flat, of which `place` (B,) are the batch's; v: (m, K), of which `index` (B,) are the batch's rows.
+    """
+    by_logits, by_u, by_v = torch.empty(p.shape), torch.empty(len(p)), torch.empty(p.shape)
+    value = _loss(
+        p.numpy(), weight.numpy(), u.numpy(), v.numpy(), place.numpy(), index.numpy(), label.numpy(),
+        by_logits.numpy(), by_u.numpy(), by_v.numpy(), np.float32(eps), authors,
+    )  # fmt: skip
+    return Loss(value, by_logits, by_u, by_v)
 
 
 @_compiled
-def _loss_and_gradients(p, u, v, label, loss, by_p, by_u, by_v, eps, authors):  # type: ignore[no-untyped-def]
-    classes = p.shape[1]
+def _loss(p, weight, us, vs, place, index, label, by_logits, by_u, by_v, eps, authors):  # type: ignore[no-untyped-def]
+    classes, value = p.shape[1], 0.0
     for b in range(p.shape[0]):
-        y = label[b]
-        total, guess, highest = _zero, 0, -_one
-        for first, last in ((0, y), (y + 1, classes)):
-            for k in range(first, last):
-                total += max(p[b, k] - min(v[b, k] * v[b, k], _one), eps)
-        for k in range(classes):  # apart, so that the loop above becomes vector instructions
-            if p[b, k] > highest:
-                guess, highest = k, p[b, k]
-        own = u[b] * u[b]
-        w_label = p[b, y] + min(own, _one)
+        y, u, v, q, g, h = label[b], us[place[b]], vs[index[b]], p[b], by_logits[b], by_v[b]
+        # loops from 0 without branches become vector instructions; the label's own entry is put right behind them
+        total, highest = _zero, _zero
+        for k in range(classes):
+            total += max(q[k] - min(v[k] * v[k], _one), eps)
+            highest = max(highest, q[k])
+        guess = 0
+        while q[guess] < highest:
+            guess += 1
+        own = u * u
+        w_label = q[y] + min(own, _one)
         clamped = max(w_label, eps)
-        total += clamped
-        loss[b] = np.log(total) - np.log(clamped)
+        total += clamped - max(q[y] - min(v[y] * v[y], _one), eps)
+        loss = np.log(total) - np.log(clamped)
         inverse = _one / total
         alive = _one
         if authors and clamped * inverse < eps:  # the authors' second clamp: a constant loss
-            loss[b] = -np.log(eps)
+            loss = -np.log(eps)
             alive = _zero
+        value += weight[b] * loss
+        slope = alive * (inverse - _one / clamped) if w_label > eps else _zero  # by p_y
+        inverse *= alive
+        dot = _zero
         for k in range(classes):
-            square = v[b, k] * v[b, k]
-            by_p[b, k] = alive * inverse if p[b, k] - min(square, _one) > eps else _zero
-            by_v[b, k] = _four * v[b, k] * square if square <= _one else _zero
-        if v[b, guess] * v[b, guess] <= _one:
-            by_v[b, guess] -= _four * v[b, guess]
-        by_v[b, y] = _zero
-        slope = alive * (inverse - _one / clamped) if w_label > eps else _zero
-        by_p[b, y] = slope
-        by_u[b] = _two * u[b] * slope
+            square = v[k] * v[k]
+            g[k] = q[k] * inverse if q[k] - min(square, _one) > eps else _zero
+            h[k] = _four * v[k] * square if square <= _one else _zero
+            dot += g[k]
+        dot += q[y] * slope - g[y]
+        g[y] = q[y] * slope
+        for k in range(classes):
+            g[k] = weight[b] * (g[k] - q[k] * dot)  # through the softmax
+        if v[guess] * v[guess] <= _one:
+            h[guess] -= _four * v[guess]
+        h[y] = _zero
+        by_u[b] = _two * u * slope
         if authors:
             target = _one if guess == y else _zero
-            by_u[b] = by_u[b] + _four * u[b] * (target + own - _one) if own <= _one else _zero
+            by_u[b] = by_u[b] + _four * u * (target + own - _one) if own <= _one else _zero
+    return value
 
 
 def move(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -92,13 +94,12 @@ class State(nn.Module):
         self, index: Tensor, label: Tensor, gradient: Gradients, rate_u: float, rate_v: float, *, project: bool
     ) -> None:
         """u ← u − rate ∂u, v ← v − rate ∂v on the rows `index`; repeated rows add up; then into [−1, 1], if asked."""
+        if fused(self.v, gradient.v):
+            place = self.place(index, label)
+            kernels().move(self.u.view(-1), self.v, place, index, *gradient, rate_u, rate_v, project)
+            return
         index, label = index.to(self.v.device), label.to(self.v.device)
         place = self.place(index, label)
-        if fused(self.v, gradient.v):
-            from noiseproof.methods import _sop_kernels
-
-            _sop_kernels.move(self.u.view(-1), self.v, place, index, *gradient, rate_u, rate_v, project)
-            return
         limit = self.scale
         for tensor, at, change, rate in (
             (self.u.view(-1), place, gradient.u, rate_u),
@@ -120,9 +121,17 @@ class State(nn.Module):
         return v.square().clamp(max=1)
 
 
+@cache
+def kernels() -> ModuleType:
+    """The compiled loops; numba takes half a second to import."""
+    from noiseproof.methods import _sop_kernels
+
+    return _sop_kernels
+
+
 def fused(*tensors: Tensor) -> bool:
     """Do the compiled loops take these tensors? On the CPU, in single precision, laid out row by row."""
-    return all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
+    return all(t.is_cpu and t.dtype is torch.float32 and t.is_contiguous() for t in tensors)
 
 
 def _map(path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:

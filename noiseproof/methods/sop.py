@@ -28,7 +28,7 @@ from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods import _check
 from noiseproof.methods._index import IndexGuard
-from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused
+from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused, kernels
 
 VARIANTS = ("paper", "authors")
 EPS = 1e-4  # ε of Eq. (7), as in the authors' code: the paper does not give it
@@ -85,24 +85,27 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> G
     return Gradients(du, dv)
 
 
-class _Fused(torch.autograd.Function):
-    """`sop_loss` and `gradients` in one compiled pass."""
+class _Attached(torch.autograd.Function):
+    """A number that depends on logits (B, K), with its derivative, which is known already."""
 
     @staticmethod
-    def forward(ctx: Any, p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> tuple[Tensor, ...]:
-        from noiseproof.methods import _sop_kernels
-
-        loss, by_p, *own = _sop_kernels.loss_and_gradients(p.detach(), u, v, label, EPS, variant == "authors")
-        ctx.save_for_backward(by_p)
-        ctx.mark_non_differentiable(*own)
-        ctx.set_materialize_grads(False)
-        return loss, *own
+    def forward(ctx: Any, logits: Tensor, value: float, by_logits: Tensor) -> Tensor:
+        ctx.by_logits = by_logits
+        return logits.new_tensor(value)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_loss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        (by_p,) = ctx.saved_tensors
-        return by_p * by_loss[:, None], None, None, None, None
+    def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.by_logits * by_value, None, None
+
+
+def fused_loss(
+    logits: Tensor, weight: Tensor, u: Tensor, v: Tensor, place: Tensor, index: Tensor, label: Tensor, variant: str
+) -> tuple[Tensor, Gradients]:
+    """Σ weight · `sop_loss` of the logits' softmax, and `gradients`; the other arguments as of `_sop_kernels.loss`."""
+    p = logits.detach().softmax(dim=1)
+    value, by_logits, *own = kernels().loss(p, weight, u, v, place, index, label, EPS, variant == "authors")
+    return _Attached.apply(logits, value, by_logits), Gradients(*own)
 
 
 def auto_rate(visits: float, std: float) -> float:
@@ -138,18 +141,33 @@ class NoiseModel(nn.Module):
         self.state = State(num_examples, num_classes, std, generator, full_u=full_u, dtype=state_dtype, file=state_file)
         self._pending: tuple[Tensor, Tensor, Gradients] | None = None
 
-    def forward(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
-        """L_CE (B,) of a batch's predictions p (B, K); in train mode, `step` then moves its u and v."""
-        u, v = self.state.rows(index, label, p)
-        if fused(p, u, v):
-            loss, *own = _Fused.apply(p, u, v, label, self.variant)
-            gradient = Gradients(*own)
+    def forward(self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The mean of (weight times) L_CE over a batch; in train mode, `step` then moves its u and v.
+
+        Args:
+            logits: (B, K), label: (B,), index: (B,), weight: (B,) or None.
+        """
+        state = self.state
+        if not fused(logits):
+            return Batch((), label, index, weight).mean(self.each(logits, label, index))
+        share = logits.new_full((len(label),), 1 / len(label)) if weight is None else weight.float() / len(label)
+        if fused(state.v):
+            u, v, place, rows = state.u.view(-1), state.v, state.place(index, label), index
         else:
-            loss = sop_loss(p, noise_term(u, v, label), label, self.variant)
-            gradient = gradients(p.detach(), u, v, label, self.variant)
+            u, v = state.rows(index, label, logits)
+            place = rows = torch.arange(len(label))
+        loss, gradient = fused_loss(logits, share, u, v, place, rows, label, self.variant)
         if self.training:
             self._pending = index, label, gradient
         return loss
+
+    def each(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        """L_CE of each example (B,), by tensor operations; otherwise as `forward`."""
+        p = logits.softmax(dim=1)
+        u, v = self.state.rows(index, label, p)
+        if self.training:
+            self._pending = index, label, gradients(p.detach(), u, v, label, self.variant)
+        return sop_loss(p, noise_term(u, v, label), label, self.variant)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """φ(p + s) (B, K): the predictions with the noise added."""
@@ -270,7 +288,10 @@ class SOPLoss(nn.Module):
         """
         logits = _check.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
-        return _check.reduce(self.model(logits.softmax(dim=1), label, index), self.reduction)
+        if self.reduction == "none":
+            return self.model.each(logits, label, index)
+        mean = self.model(logits, label, index)
+        return mean if self.reduction == "mean" else mean * len(label)
 
     def step(self, lr: float | None = None) -> None:
         """Move u and v of the examples of the last batch; `lr`: the network's learning rate, for the paper's rates."""
@@ -373,8 +394,8 @@ class SOP(SparseOverParameterization):
         )  # fmt: skip
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        p = _check.single(run.model(batch.views[0])).softmax(dim=1)  # (B, K)
-        return batch.mean(self.noise(p, batch.label, batch.index))
+        logits = _check.single(run.model(batch.views[0]))  # (B, K)
+        return self.noise(logits, batch.label, batch.index, batch.weight)
 
 
 def _rate(name: str, rate: float | str) -> float | str:

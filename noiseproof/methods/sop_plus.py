@@ -109,7 +109,7 @@ class SOPPlus(SparseOverParameterization):
         paper = self.variant == "paper"
         balanced = p if paper else self.noise.corrected(p, batch.label, batch.index)
         return (
-            batch.mean(self.noise(p, batch.label, batch.index))
+            self.noise(weak, batch.label, batch.index, batch.weight)
             + self.consistency * batch.mean(consistency_loss(weak, strong, both=paper))
             + self.balance * balance_loss(balanced, self.target)
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
 from noiseproof.loop import fit
-from noiseproof.methods.sop import SOPLoss, _Fused, auto_rate, gradients, noise_term, sop_loss
+from noiseproof.methods.sop import SOPLoss, auto_rate, fused_loss, gradients, noise_term, sop_loss
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
 
 
@@ -52,15 +52,15 @@ def check(variant: str, logits: Tensor, u: Tensor, v: Tensor, label: Tensor) -> 
 
     single = [tensor.detach().float() for tensor in (p, u, v)]
     if clear_of_edges(*single, label):
-        p_leaf = single[0].requires_grad_()
-        loss, du, dv = _Fused.apply(p_leaf, *single[1:], label, variant)
-        (by_p,) = torch.autograd.grad(loss.sum(), p_leaf)
-        (expected,) = torch.autograd.grad(fast.sum(), p)
+        leaf, rows = logits.detach().float().requires_grad_(), torch.arange(len(p))
+        weight = torch.linspace(0.5, 2, len(p))
+        loss, own = fused_loss(leaf, weight, *single[1:], rows, rows, label, variant)
+        (by_logits,) = torch.autograd.grad(3 * loss, leaf)
         near = {"atol": 1e-5, "rtol": 1e-4}
-        torch.testing.assert_close(loss, fast.float(), **near)
-        torch.testing.assert_close(by_p, expected.float(), **near)
-        torch.testing.assert_close(du, found.u.float(), **near)
-        torch.testing.assert_close(dv, found.v.float(), **near)
+        torch.testing.assert_close(loss, (weight * fast.float()).sum(), **near)
+        torch.testing.assert_close(by_logits, 3 * weight[:, None] * theta.float(), **near)
+        torch.testing.assert_close(own.u, found.u.float(), **near)
+        torch.testing.assert_close(own.v, found.v.float(), **near)
 
 
 def clear_of_edges(p: Tensor, u: Tensor, v: Tensor, label: Tensor) -> bool:
@@ -170,6 +170,23 @@ def test_a_small_state_follows_the_large_one(dtype: str) -> None:
         assert small == pytest.approx(large, rel=0.1 if dtype == "float16" else 0.6, abs=1e-12), visit
     assert small == pytest.approx(1, abs=0.01)
     assert float(criteria[1].noise()[3]) == pytest.approx(float(criteria[0].noise()[3]), abs=0.02)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_reductions(reduction: str) -> None:
+    logits, _, _, label = example(4, 5, 3, 2.0)
+    index = torch.arange(5)
+    losses = []
+    for dtype in (torch.float32, torch.float64):  # the compiled loops, and tensor operations
+        criterion = SOPLoss(10, 3, std=0.3, reduction=reduction)
+        rows = criterion.model.state.rows(index, label, logits)
+        each = sop_loss(logits.softmax(dim=1), noise_term(*rows, label), label, "authors")
+        loss = criterion(logits.to(dtype), label, index)
+        expected = each if reduction == "none" else getattr(each, reduction)()
+        torch.testing.assert_close(loss.double(), expected.double(), atol=1e-5, rtol=1e-5)
+        criterion.step()
+        losses.append(criterion.model.state.v[index])
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
 
 
 def test_a_state_in_a_file_is_the_same_state(tmp_path: Path) -> None:
