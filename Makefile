@@ -35,7 +35,7 @@ bench: .venv/installed-bench
 	touch $@
 
 .venv/installed-bench: .venv/installed
-	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia,theory]"
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia,theory,bench]"
 	touch $@
 
 clean:

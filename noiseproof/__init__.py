@@ -34,7 +34,10 @@ __all__ = ["__version__", *_NAMES]
 def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module 'noiseproof' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_NAMES[name]), name)
+    where = _NAMES[name]
+    if where == __name__:  # a subpackage
+        return importlib.import_module(f"{where}.{name}")
+    value = getattr(importlib.import_module(where), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,6 @@
 # The public names. `import noiseproof` reads this list and imports each name when it is first used.
+from noiseproof import coreset as coreset
+from noiseproof import theory as theory
 from noiseproof.data import LabeledData as LabeledData
 from noiseproof.data import augment as augment
 from noiseproof.data import load as load
@@ -19,6 +21,7 @@ from noiseproof.methods.correction import BackwardLoss as BackwardLoss
 from noiseproof.methods.correction import ForwardCorrection as ForwardCorrection
 from noiseproof.methods.correction import ForwardLoss as ForwardLoss
 from noiseproof.methods.cross_entropy import CrossEntropy as CrossEntropy
+from noiseproof.methods.crust import CRUST as CRUST
 from noiseproof.methods.early_stop import EarlyStop as EarlyStop
 from noiseproof.methods.elr import ELR as ELR
 from noiseproof.methods.elr import ELRLoss as ELRLoss

@@ -1,4 +1,4 @@
-"""The command line: `noiseproof demo | fit | corrupt | reproduce | methods | models | recipes`.
+"""The command line: `noiseproof demo | fit | corrupt | reproduce | jacobian | methods | models | recipes`.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -373,6 +373,38 @@ def reproduce(
         typer.echo(str(stop), err=True)
         raise typer.Exit(130) from None
     print_outcome(experiment, outcome)
+
+
+@app.command(epilog="[bold]Example[/bold]  noiseproof jacobian runs/digits-ce-s0 --examples 300")
+def jacobian(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    examples: Annotated[int, typer.Option(min=2, help="Training examples to use, at random.")] = 1000,
+    k: Annotated[int, typer.Option(min=1, help="Singular values to compute; more if these are all large.")] = 40,
+    outputs: Annotated[str, typer.Option(help="all: every class; correct: that of the label.")] = "all",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Initial batch statistics: those of the examples, not 0 and 1.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """The singular values of a run's Jacobian, at initialisation and now: a table, and spectrum.png in its folder."""
+    from noiseproof.console import console, print_spectrum, reading
+    from noiseproof.files import write_atomically
+    from noiseproof.rundir import RunDir
+    from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
+
+    options = RunDir(run).config()["notes"].get("command")
+    if not isinstance(options, dict):
+        raise InputError(f"the run in {run} was not begun by this command line; call spectrum_of_run(run, data)")
+    train, _ = _read(options, quiet)
+    with reading(quiet, "Jacobian") as progress:
+        found = spectrum_of_run(
+            run, train, examples=examples, k=k, outputs=outputs, calibrate=calibrate, progress=progress
+        )
+    print_spectrum(found)
+    picture = run / "spectrum.png"
+    spectra = {"at initialisation": found.initial, "now": found.now}
+    write_atomically(picture, lambda path: plot_spectrum(spectra, path))
+    console.print(f"Wrote [bold]{picture}[/bold]")
 
 
 def main() -> None:

@@ -14,22 +14,23 @@ from rich.table import Table
 if TYPE_CHECKING:
     from noiseproof.experiments.experiment import Experiment
     from noiseproof.experiments.grid import Outcome
+    from noiseproof.theory.spectrum import RunSpectrum
 
 ReadProgress = Callable[[int, int], None]
 console = Console()
 
 
 @contextmanager
-def reading(quiet: bool) -> Iterator[ReadProgress | None]:
-    """A bar for decoding a data set, on a terminal; the reader calls what this yields with (done, total)."""
+def reading(quiet: bool, what: str = "reading") -> Iterator[ReadProgress | None]:
+    """A bar for decoding a data set or the like, on a terminal; call what this yields with (done, total)."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("reading"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
+        task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -82,6 +83,24 @@ def print_recipes() -> None:
 
     rows = [(name, one.about, one.paper) for name, one in RECIPES.items()]
     console.print(table("Recipes", ("name", "what it is", "from"), rows))
+
+
+def print_spectrum(found: RunSpectrum) -> None:
+    """The table of `noiseproof jacobian`."""
+    rows = []
+    for name, spectrum, shares in (
+        ("at initialisation", found.initial, found.initial_shares),
+        ("now", found.now, found.now_shares),
+    ):
+        inside = [f"{100 * shares[key].information:.0f} %" if key in shares else "–" for key in _VECTORS]
+        rows.append([name, f"{float(spectrum.values[0]):.4g}", str(spectrum.count(0.1)), *inside])
+    header = ["weights", "top value", "number", *_VECTORS]
+    n, parameters = found.now.shape
+    caption = "Number: of singular values above 0.1 of the top one. Then what share of a vector lies in their space."
+    console.print(table(f"The Jacobian, {n:,} × {parameters:,}", header, rows, caption=caption))
+
+
+_VECTORS = ("residual", "labels", "noise")
 
 
 def print_experiments() -> None:

@@ -54,11 +54,14 @@ class Feed:
 
     def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
         """The batch of the examples `rows`."""
-        raw = self.take(rows)
-        if self.ready:
-            views = (raw,) * len(self.views)
-        else:
-            raw = raw.to(self.device, non_blocking=True)
-            views = tuple(view(raw, self.generator) for view in self.views)
+        views = self.inputs(rows)
         rows = rows.to(self.device)
         return Batch(views, self.labels.index_select(0, rows), rows, weight)
+
+    def inputs(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """The views of the examples `rows`, augmented and normalised."""
+        raw = self.take(rows)
+        if self.ready:
+            return (raw,) * len(self.views)
+        raw = raw.to(self.device, non_blocking=True)
+        return tuple(view(raw, self.generator) for view in self.views)

@@ -173,6 +173,7 @@ class Loop:
         self.run, self.method, self.rate, self.feed = run, method, rate, feed
         self.clip, self.autocast, self.evaluated = clip, autocast, evaluated
         self.rundir, self.progress = rundir, progress
+        run.inputs = feed.inputs
         method.start(run)
         method.to(run.device)
         self.optimizers = [optimizer, *method.optimizers()]
@@ -298,6 +299,8 @@ class Loop:
             "examples": len(self.order), "distance": self.distance(),
             "examples_per_second": len(self.order) / max(self.epoch_seconds, 1e-9), "seconds": self.seconds,
         }  # fmt: skip
+        if len(self.order) < len(run.data) and run.data.wrong is not None:
+            record["selected_right"] = 1 - float(run.data.wrong[self.order].float().mean())
         for name, (data, index) in self.evaluated.items():
             if data is not None and (index is None or len(index)):
                 figures = measure(run, data, index)

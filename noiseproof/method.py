@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,6 +72,7 @@ class Run:
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed, over all epochs
     lr: float = 0.0  # learning rate of the current step
+    inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
 
     @property
@@ -121,8 +123,11 @@ class Method(nn.Module, ABC):
     def finish(self, run: Run) -> None:
         """After the last epoch, e.g. restore the chosen weights."""
 
-    def beliefs(self, run: Run) -> Beliefs | None:
-        """What the method believes of each training label; None where it keeps no opinion beside its predictions."""
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
+        """What the method believes of each training label; None where it keeps no opinion beside its predictions.
+
+        `predicted` (n, K) are the probabilities that the finished models give the training set.
+        """
         return None
 
     def title(self) -> str:
@@ -172,5 +177,5 @@ class Wrapper(Method):
     def finish(self, run: Run) -> None:
         self.inner.finish(run)
 
-    def beliefs(self, run: Run) -> Beliefs | None:
-        return self.inner.beliefs(run)
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
+        return self.inner.beliefs(run, predicted)

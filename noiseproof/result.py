@@ -58,7 +58,8 @@ class FitResult:
                 # a label is as suspicious as the model finds it unlikely
                 given = probability.gather(1, one.labels[:, None]).squeeze(1)
                 believed[name] = Beliefs(probability, 1 - given)
-        believed["train"] = method.beliefs(run) or believed["train"]
+        predicted = believed["train"].soft_label
+        believed["train"] = method.beliefs(run, predicted) or believed["train"]
         beliefs, split = believed["train"], np.full(len(data), "train", dtype=object)
         if rows[1] is not None:
             beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])

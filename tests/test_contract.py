@@ -20,6 +20,7 @@ OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an e
 PLAIN = [OPTIONS.get(name, name) for name, cls in methods.registry().items() if not issubclass(cls, Wrapper)]
 WRAPPED = [f"{name}(ce)" for name, cls in methods.registry().items() if issubclass(cls, Wrapper)]
 STACKS = ["early_stop(elr, patience=2)", "early_stop(co_teaching(forget_rate=0.4))", "early_stop(early_stop(mixup))"]
+STACKS += ["early_stop(crust(elr))", "crust(sop)", "crust(ce, mixup=1.0, weighted=True, selection='medoids', every=2)"]
 ALL = PLAIN + WRAPPED + STACKS
 TIMES = {"seconds", "examples_per_second"}
 

@@ -145,7 +145,7 @@ class ELR(Method):
         self.target[batch.index] = target
         return batch.mean(elr(logits, batch.label, p, target, self.lam))
 
-    def beliefs(self, run: Run) -> Beliefs:
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         soft_label = soft_labels(self.target).cpu()  # (n, K)
         given = soft_label.gather(1, run.data.labels.cpu()[:, None])[:, 0]  # (n,)
         return Beliefs(soft_label, (1 - given).clamp(0, 1))

@@ -195,15 +195,13 @@ class NoiseModel(nn.Module):
             )
         return rate * lr
 
-    def beliefs(self, label: Tensor) -> Beliefs:
-        """Suspicion u²: the share of the label that the noise explains; the rest of the belief follows v²."""
+    def soft_label(self, label: Tensor) -> Tensor:
+        """What s says of each example (n, K): of its label (n,) the share 1 − u², the rest as v² has it."""
         noise = self.state.noise()  # (n,)
         at_label = label.to(noise.device)[:, None]
-        other = self.state.other().scatter(1, at_label, 0.0) + 1e-12  # (n, K)
-        other = other / other.sum(dim=1, keepdim=True)
-        soft_label = (noise[:, None] * other).scatter(1, at_label, (1 - noise)[:, None])
-        soft_label = soft_label / soft_label.sum(dim=1, keepdim=True)
-        return Beliefs(soft_label.cpu(), noise.cpu())
+        other = (self.state.other() + 1e-12).scatter(1, at_label, 0.0)  # (n, K)
+        other = other * (noise / other.sum(dim=1))[:, None]
+        return other.scatter(1, at_label, (1 - noise)[:, None]).float().cpu()
 
 
 class SOPLoss(nn.Module):
@@ -346,8 +344,11 @@ class SparseOverParameterization(Method):
     def after_step(self, run: Run, batch: Batch) -> None:
         self.noise.step(run.lr)
 
-    def beliefs(self, run: Run) -> Beliefs:
-        return self.noise.beliefs(run.data.labels)
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
+        """The mean of what s and the network say: u² ends near 0 or 1, and does not rank the labels in between."""
+        label = run.data.labels.cpu()
+        soft_label = (self.noise.soft_label(label) + predicted.float().cpu()) / 2  # (n, K)
+        return Beliefs(soft_label, (1 - soft_label.gather(1, label[:, None]).squeeze(1)).clamp(0, 1))
 
 
 class SOP(SparseOverParameterization):

@@ -68,11 +68,12 @@ def test_beliefs_return_with_the_weights(make_run: Callable[..., Run], train: Tr
     run, method = make_run(), EarlyStop(ELR(), patience=3)
     method.start(run)
     epochs(method, run, train, "val_accuracy", [0.5])
-    then = method.beliefs(run)
+    predicted = torch.full((len(run.data), run.num_classes), 1 / run.num_classes)
+    then = method.beliefs(run, predicted)
     epochs(method, run, train, "val_accuracy", [0.4, 0.3])
-    assert not torch.equal(method.beliefs(run).suspicion, then.suspicion)  # type: ignore[union-attr]
+    assert not torch.equal(method.beliefs(run, predicted).suspicion, then.suspicion)  # type: ignore[union-attr]
     method.finish(run)
-    assert torch.equal(method.beliefs(run).suspicion, then.suspicion)  # type: ignore[union-attr]
+    assert torch.equal(method.beliefs(run, predicted).suspicion, then.suspicion)  # type: ignore[union-attr]
 
 
 def test_a_resumed_run_returns_to_the_same_weights(make_run: Callable[..., Run], train: Train) -> None:

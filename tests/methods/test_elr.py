@@ -113,6 +113,6 @@ def test_beliefs_doubt_what_the_network_disagrees_with(make_run: Callable[..., R
     method.start(run)
     right, wrong = run.data.labels[0], (run.data.labels[1] + 1) % 3
     method.target[0, right], method.target[1, wrong] = 0.5, 0.2
-    beliefs = method.beliefs(run)
+    beliefs = method.beliefs(run, torch.full((len(run.data), run.num_classes), 1 / run.num_classes))
     torch.testing.assert_close(beliefs.soft_label.sum(dim=1), torch.ones(len(run.data)))
     assert beliefs.suspicion[:3].tolist() == pytest.approx([0.0, 1.0, 2 / 3])

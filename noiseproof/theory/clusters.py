@@ -1,0 +1,327 @@
+"""Clustered data with wrong labels, the network with one hidden layer, and gradient descent on it.
+
+Mingchen Li, Mahdi Soltanolkotabi and Samet Oymak, "Gradient Descent with Early Stopping is Provably Robust to Label
+Noise for Overparameterized Neural Networks", AISTATS 2020 (arXiv:1903.11680), Sections 1.3, 2.1 and 3. The theorems
+are in clusterbounds.py.
+
+Data: n inputs of norm 1 in K clusters, ‖x_i − c_ℓ‖ ≤ ε₀ within cluster ℓ, which has n_ℓ examples,
+c_low n/K ≤ n_ℓ ≤ c_up n/K. All of a cluster have one true label ỹ in [−1, 1]; different labels lie δ apart: (1.1).
+At most ρn_ℓ labels of each cluster are then replaced by others (Definitions 1.1, 1.2).
+
+    f(W, x) = vᵀφ(Wx),  v half 1/√k, half −1/√k, fixed                                   Eq. (1.2)
+    L(W) = ½ Σ_i (y_i − f(W, x_i))²                                                      Eq. (1.3)
+    W ← W − η∇L(W)  from W₀ with standard Gaussian entries                               Eq. (1.4)
+    ∇L = [diag(v) φ'(WXᵀ) diag(r)] X,   r = f(W, X) − y
+    J(W)ᵀ = (diag(v) φ'(WXᵀ)) * Xᵀ (columns of Kronecker products)                       Definition 6.6
+    JJᵀ = XXᵀ ⊙ φ'(WXᵀ)ᵀ diag(v²) φ'(WXᵀ)
+
+    Σ(C) = CCᵀ ⊙ E φ'(Cg)φ'(Cg)ᵀ,  λ(C) its least eigenvalue,  κ(C) = √(d/K) ‖C‖/λ(C)    Definition 2.1
+    S₊ = vectors constant on each cluster; it is γ diffused: |v_i| ≤ √(γ/n) ‖v‖          Definitions 6.5, 3.1
+
+For correlation c the expectation is (π − arccos c)/(2π) for ReLU, 4/(π√(9 − 4c²)) for erf, and by Gauss–Hermite
+quadrature for softplus.
+
+Differs from the paper: Definition 1.1 asks for c_low < c_up < 1, which no data satisfies, since Σ n_ℓ = n; it is
+c_low ≤ 1 ≤ c_up. The inputs of its Figure 6, c_ℓ + ε₀u with u on the sphere, have no norm 1: `on_sphere=False`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noiseproof.errors import InputError, unknown
+
+_NODES = 80  # of the quadrature, each way: round-off for softplus
+_TRIES = 10_000  # draws of centres that keep their distance
+
+
+class Activation(NamedTuple):
+    """φ, φ', and what the theory needs of them."""
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    kernel: Callable[[Tensor], Tensor]  # E φ'(a)φ'(b) for standard Gaussians a, b of the given correlation
+    max_slope: float  # sup |φ'|: Γ of the paper where it bounds φ'
+    max_curvature: float  # sup |φ''|: Γ where it bounds φ''; infinite for ReLU
+
+
+class Clusters(NamedTuple):
+    """A (ρ, ε₀, δ)-corrupted data set, Definition 1.2; with label = truth it is the clusterable one, Definition 1.1."""
+
+    x: Tensor  # (n, d)
+    label: Tensor  # (n,) y, observed
+    truth: Tensor  # (n,) ỹ
+    cluster: Tensor  # (n,) int64, from 0
+    centers: Tensor  # (K, d)
+
+
+class Net(NamedTuple):
+    """The network (1.2)."""
+
+    W: Tensor  # (k, d)
+    v: Tensor  # (k,)
+    activation: str
+
+
+class Path(NamedTuple):
+    """Gradient descent at T of its iterations, and the network at the end."""
+
+    at: list[int]  # (T,)
+    outputs: Tensor  # (T, n)
+    distance: Tensor  # (T,) ‖W_τ − W₀‖_F
+    net: Net
+
+
+def _erf_kernel(c: Tensor) -> Tensor:
+    return 4 / (math.pi * (9 - 4 * c * c).sqrt())
+
+
+def _relu_kernel(c: Tensor) -> Tensor:
+    return (math.pi - torch.arccos(c.clamp(-1, 1))) / (2 * math.pi)
+
+
+@cache
+def _hermite() -> tuple[Tensor, Tensor]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
+
+
+def _quadrature(slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """E φ'(a)φ'(b) with b = ca + √(1 − c²)a', by a product rule."""
+
+    def kernel(c: Tensor) -> Tensor:
+        nodes, weights = _hermite()
+        c = c.clamp(-1, 1)[..., None, None]
+        other = slope(c * nodes[:, None] + (1 - c * c).sqrt() * nodes) @ weights  # (..., Q)
+        return other @ (weights * slope(nodes))
+
+    return kernel
+
+
+ACTIVATIONS = {
+    "relu": Activation(torch.relu, lambda z: (z > 0).to(z.dtype), _relu_kernel, 1.0, math.inf),
+    "softplus": Activation(
+        lambda z: torch.nn.functional.softplus(z, threshold=40.0), torch.sigmoid, _quadrature(torch.sigmoid), 1.0, 0.25
+    ),
+    "erf": Activation(
+        torch.erf,
+        lambda z: 2 / math.sqrt(math.pi) * torch.exp(-z * z),
+        _erf_kernel,
+        2 / math.sqrt(math.pi),
+        math.sqrt(8 / (math.pi * math.e)),
+    ),
+}
+
+
+def activation(name: str) -> Activation:
+    """φ by its name: relu, softplus or erf.
+
+    Raises:
+        InputError: another name.
+    """
+    if name not in ACTIVATIONS:
+        raise unknown("activation", name, ACTIVATIONS)
+    return ACTIVATIONS[name]
+
+
+# --- data ---
+
+
+def random_centers(K: int, d: int, *, seed: int, apart: float = 0.0) -> Tensor:
+    """K centres (K, d), uniform on the sphere, drawn again until no two are nearer than `apart`.
+
+    Raises:
+        InputError: there is hardly room for so many.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(_TRIES):
+        C = _unit(torch.randn(K, d, generator=generator, dtype=torch.float64))
+        if K < 2 or float(torch.pdist(C).min()) >= apart:
+            return C
+    raise InputError(f"no {K} random centres in {d} dimensions were {apart} apart; lower apart or raise d")
+
+
+def clusterable(
+    centers: Tensor, sizes: Sequence[int], labels: Sequence[float], *, eps0: float, seed: int, on_sphere: bool = True
+) -> Clusters:
+    """An (ε₀, δ)-clusterable data set, Definition 1.1: inputs at distance ε₀ from their centres, uniformly.
+
+    Args:
+        centers: (K, d), rows of norm 1.
+        sizes: n_ℓ of each cluster.
+        labels: the label of each cluster, in [−1, 1]; clusters may share one.
+        on_sphere: inputs of norm 1, as the definition asks; if not, c_ℓ + ε₀u as in Figure 6.
+
+    Raises:
+        InputError: lengths that differ, labels or ε₀ out of range, centres not of norm 1.
+    """
+    centers = _centers(centers)
+    if not len(centers) == len(sizes) == len(labels) or min(sizes) < 1:
+        raise InputError(
+            f"every centre needs a size of at least 1 and a label, got {len(centers)} centres, sizes "
+            f"{list(sizes)} and {len(labels)} labels"
+        )
+    value = torch.tensor(labels, dtype=torch.float64)
+    if float(value.abs().max()) > 1:
+        raise InputError(f"labels must lie in [-1, 1], got {list(labels)}; rescale them")
+    if not 0 <= eps0 < 2 or (eps0 > 0 and on_sphere and centers.shape[1] < 2):
+        raise InputError(f"eps0 must lie in [0, 2), and be 0 in one dimension, got {eps0} with d={centers.shape[1]}")
+    generator = torch.Generator().manual_seed(seed)
+    cluster = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    c = centers[cluster]  # (n, d)
+    if eps0 > 0:
+        u = torch.randn(c.shape, generator=generator, dtype=torch.float64)
+        if on_sphere:
+            u = _unit(u - (u * c).sum(1, keepdim=True) * c)  # along the sphere
+            x = (1 - eps0**2 / 2) * c + eps0 * math.sqrt(1 - eps0**2 / 4) * u  # ‖x‖ = 1, ‖x − c‖ = ε₀
+        else:
+            x = c + eps0 * _unit(u)
+    else:
+        x = c
+    truth = value[cluster]
+    return Clusters(x, truth, truth, cluster, centers)
+
+
+def corrupt(data: Clusters, rho: float, *, seed: int) -> Clusters:
+    """Replace ⌊ρn_ℓ⌋ labels of each cluster by another of the label values, chosen uniformly: Definition 1.2.
+
+    Raises:
+        InputError: ρ outside [0, 1], or a single label value to choose from.
+    """
+    values = torch.unique(data.truth)
+    if not 0 <= rho <= 1 or len(values) < 2:
+        raise InputError(f"rho must lie in [0, 1] and the labels take two values or more, got {rho}, {len(values)}")
+    generator = torch.Generator().manual_seed(seed)
+    label = data.truth.clone()
+    for cluster in data.cluster.unique():
+        members = torch.nonzero(data.cluster == cluster)[:, 0]
+        chosen = members[torch.randperm(len(members), generator=generator)[: math.floor(rho * len(members) + 1e-9)]]
+        away = torch.randint(1, len(values), (len(chosen),), generator=generator)
+        label[chosen] = values[(torch.searchsorted(values, data.truth[chosen]) + away) % len(values)]
+    return data._replace(label=label)
+
+
+def shuffle(data: Clusters, share: float, *, seed: int) -> Clusters:
+    """Draw a share of all labels anew from the label values, as in Figure 6: some keep their own."""
+    if not 0 <= share <= 1:
+        raise InputError(f"share must lie in [0, 1], got {share}")
+    generator = torch.Generator().manual_seed(seed)
+    values, label = torch.unique(data.truth), data.truth.clone()
+    chosen = torch.randperm(len(label), generator=generator)[: round(share * len(label))]
+    label[chosen] = values[torch.randint(0, len(values), (len(chosen),), generator=generator)]
+    return data._replace(label=label)
+
+
+def nearest(outputs: Tensor, values: Tensor) -> Tensor:
+    """The label value nearest to each output, (2.1); `values` may repeat."""
+    values = torch.unique(values)
+    return values[(outputs[..., None] - values).abs().argmin(-1)]
+
+
+def cluster_means(r: Tensor, cluster: Tensor) -> Tensor:
+    """Π₊ r (n,): each entry replaced by the mean over its cluster. Π₋ r is r less that."""
+    total = torch.zeros(int(cluster.max()) + 1, dtype=r.dtype).index_add_(0, cluster, r)
+    return (total / torch.bincount(cluster))[cluster]
+
+
+def diffusedness(basis: Tensor) -> float:
+    """The least γ of Definition 3.1 for the span of `basis` (n, r): n max_i ‖P e_i‖². For S₊ it is n / min n_ℓ."""
+    left, values, _ = torch.linalg.svd(basis, full_matrices=False)
+    left = left[:, values > 1e-10 * values[0]]
+    return float(len(basis) * (left * left).sum(1).max())
+
+
+# --- network ---
+
+
+def network(k: int, d: int, *, activation: str, seed: int) -> Net:
+    """W₀ with standard Gaussian entries (k, d), and v: ±1/√k, half each; one entry is 0 if k is odd."""
+    if k < 2:
+        raise InputError(f"k must be at least 2, one unit of each sign, got {k}")
+    W = torch.randn(k, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    v = torch.zeros(k, dtype=torch.float64)
+    v[: k // 2], v[k - k // 2 :] = 1 / math.sqrt(k), -1 / math.sqrt(k)
+    return Net(W, v, activation)
+
+
+def predict(net: Net, x: Tensor) -> Tensor:
+    """f(W, x_i) (n,), Eq. (1.2)."""
+    return net.v @ activation(net.activation).value(net.W @ x.T)
+
+
+def gram(net: Net, x: Tensor) -> Tensor:
+    """JJᵀ (n, n) of the Jacobian of Definition 6.6."""
+    slope = net.v[:, None] * activation(net.activation).slope(net.W @ x.T)  # (k, n)
+    return (x @ x.T) * (slope.T @ slope)
+
+
+def descend(
+    net: Net, x: Tensor, y: Tensor, *, step: float, steps: int, watch: Sequence[int] = (), weight: Tensor | None = None
+) -> Path:
+    """Gradient descent (1.4), in the dtype of x; the outputs and the distance are kept at iterations `watch`.
+
+    Args:
+        x: (n, d), y: (n,).
+        step: η.
+        watch: rising, within 0..steps; the default is the last.
+        weight: (n,) of each squared error in (1.3). n_ℓ copies of an input weigh as one of weight n_ℓ with their mean
+            label: the descent is the same.
+
+    Raises:
+        InputError: `watch` not rising within 0..steps, or outputs that grew beyond all bounds.
+    """
+    watch = list(watch) or [steps]
+    if sorted(set(watch)) != watch or not 0 <= watch[0] <= watch[-1] <= steps:
+        raise InputError(f"watch must rise within 0..{steps} (steps), got {watch[:5]}")
+    phi, xt = activation(net.activation), x.T.contiguous()
+    W, v, y = net.W.to(x.dtype, copy=True), net.v.to(x.dtype), y.to(x.dtype)
+    start, scale = net.W.to(x.dtype), -step * (torch.ones_like(y) if weight is None else weight.to(x.dtype))
+    outputs, distance, kept = [], [], set(watch)
+    for i in range(steps + 1):
+        h = W @ xt  # (k, n)
+        f = v @ phi.value(h)
+        if i in kept:
+            if not bool(torch.isfinite(f).all()):
+                raise InputError(f"gradient descent diverged before iteration {i}; lower step, now {step:.3g}")
+            outputs.append(f)
+            distance.append((W - start).norm())
+        if i < steps:
+            W.addmm_(phi.slope(h).mul_(v[:, None]).mul_(scale * (f - y)), x)  # Eq. (1.4)
+    return Path(watch, torch.stack(outputs), torch.stack(distance), net._replace(W=W, v=v))
+
+
+# --- the covariance of the centres ---
+
+
+def covariance(centers: Tensor, name: str) -> Tensor:
+    """Σ(C) (K, K), Definition 2.1: what JJᵀ at the centres tends to for k → ∞."""
+    C = _centers(centers)
+    return C @ C.T * activation(name).kernel(C @ C.T)
+
+
+def eigenvalue(centers: Tensor, name: str) -> float:
+    """λ(C), the least eigenvalue of Σ(C)."""
+    return float(torch.linalg.eigvalsh(covariance(centers, name))[0])
+
+
+def condition(centers: Tensor, name: str) -> float:
+    """κ(C) = √(d/K) ‖C‖ / λ(C)."""
+    K, d = centers.shape
+    return math.sqrt(d / K) * float(torch.linalg.matrix_norm(centers, 2)) / eigenvalue(centers, name)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=1, keepdim=True)
+
+
+def _centers(centers: Tensor) -> Tensor:
+    if centers.ndim != 2 or not torch.allclose(centers.norm(dim=1), torch.ones(1, dtype=centers.dtype)):
+        raise InputError("centers must be (K, d) with rows of norm 1; divide each row by its norm")
+    return centers.double()

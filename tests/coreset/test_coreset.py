@@ -1,0 +1,398 @@
+"""Facility location against its slow twin and against brute force: exact greedy, guarantees, ties, edges, mistakes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import facility_location as slow
+from torch import Tensor
+
+from noiseproof.coreset import ALGORITHMS, Coreset, facility_location, greedi, greedy, kernels
+from noiseproof.coreset.points import Points, scaled
+from noiseproof.errors import InputError
+
+E = 1 - 1 / math.e
+KINDS = ("normal", "grid", "copies", "gradients", "line")
+kinds = st.sampled_from(KINDS)
+
+
+def make(kind: str, n: int, dims: int, seed: int) -> Tensor:
+    """Random rows; all kinds but the first have ties, three have copies of points."""
+    g = torch.Generator().manual_seed(seed)
+    if kind == "normal":
+        return torch.randn(n, dims, generator=g)
+    if kind == "grid":
+        return torch.randint(4, (n, dims), generator=g).float()
+    if kind == "copies":
+        return torch.randn(max(1, n // 3), dims, generator=g)[torch.randint(max(1, n // 3), (n,), generator=g)]
+    if kind == "line":
+        return torch.arange(n).float()[torch.randperm(n, generator=g)][:, None].repeat(1, dims)
+    logits, label = 3 * torch.randn(n, dims, generator=g), torch.randint(dims, (n,), generator=g)
+    return logits.softmax(1) - torch.nn.functional.one_hot(label, dims)
+
+
+def integers(points: Points) -> np.ndarray[Any, Any]:
+    """The integer distances (n, n) that the loops see."""
+    n = points.x.shape[1]
+    d = np.empty((n, n), np.int32)
+    for j in range(n):
+        kernels.distances(points.x, points.x[:, j].copy(), d[j])
+    return d.astype(np.int64)
+
+
+def bound(features: Tensor) -> float:
+    """d0 of a group: a common upper bound of the distances."""
+    return scaled(features.numpy()).d0
+
+
+def consistent(features: Tensor, result: Coreset, d0: float) -> None:
+    """Weights, assignment, cost and objective say the same thing."""
+    x = features.double().numpy()
+    d, chosen = slow.distances(x), result.indices.tolist()
+    covered = result.assignment >= 0
+    assert len(set(chosen)) == len(chosen)
+    assert torch.equal(result.weights, torch.bincount(result.assignment[covered], minlength=len(chosen)).float())
+    assert torch.equal(result.assignment[result.indices], torch.arange(len(chosen)))
+    own = [d[i, chosen[a]] for i, a in enumerate(result.assignment.tolist()) if a >= 0]
+    nearest = [min(d[i, j] for j in chosen) for i in range(len(d)) if covered[i]]
+    np.testing.assert_allclose(own, nearest, rtol=1e-5, atol=2e-6 * d0)
+    assert result.cost == pytest.approx(sum(own), rel=1e-9, abs=1e-9)
+    assert result.objective == pytest.approx(int(covered.sum()) * d0 - sum(own), rel=1e-9, abs=1e-9)
+
+
+# Exact greedy
+
+
+@settings(max_examples=300, deadline=None)
+@given(kind=kinds, n=st.integers(1, 26), dims=st.integers(1, 9), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_lazy_is_naive_greedy(kind: str, n: int, dims: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, dims, seed), max(1, round(share * n))
+    points, result = scaled(features.numpy()), facility_location(features, k, algorithm="lazy")
+    expected = slow.greedy(integers(points), k, points.cap)
+    assert result.indices.tolist() == expected  # stronger than an equal objective: ties too
+    exact = slow.distances(features.double().numpy())
+    assert result.objective == pytest.approx(slow.objective(exact, expected, points.d0), rel=1e-6, abs=1e-9)
+    consistent(features, result, points.d0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=st.integers(2, 20), share=st.floats(0.05, 1), seed=st.integers(0, 10**6))
+def test_lazy_has_the_objective_of_greedy_on_true_distances(n: int, share: float, seed: int) -> None:
+    """On a grid of integers in one dimension distances are exact, and so are the twin's ties."""
+    features, k = make("grid", n, 1, seed), max(1, round(share * n))
+    result, d0 = facility_location(features, k, algorithm="lazy"), bound(features)
+    d = slow.distances(features.double().numpy())
+    assert result.objective == pytest.approx(slow.objective(d, slow.greedy(d, k, d0), d0), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "dims"), [(300, 10), (500, 5)])
+def test_the_graph_changes_nothing(kind: str, n: int, dims: int) -> None:
+    """Large enough for cells and graph: the same picks as from all pairs, by a vectorised naive greedy."""
+    points, k = scaled(make(kind, n, dims, 1).numpy()), n // 3
+    d, cur, expected = integers(points), np.full(n, points.cap), []
+    left = np.ones(n, bool)
+    for _ in range(k):
+        gain = np.maximum(cur - d, 0).sum(axis=1)
+        expected.append(int(np.where(left, gain, -1).argmax()))
+        left[expected[-1]] = False
+        cur = np.minimum(cur, d[expected[-1]])
+    for memory in (0, 2**14, 2**30):  # never a graph, a late one, an early one
+        found = greedy.greedy(points.x, k, points.cap, memory=memory)
+        assert found.picks.tolist() == expected
+        assert np.array_equal(found.cur, cur)
+
+
+def test_the_graph_is_used() -> None:
+    points = scaled(make("gradients", 700, 10, 0).numpy())
+    cover = greedy.Cover(points.x, 64, points.cap)
+    cover.add(greedy.greedy(points.x, 64, points.cap).picks)
+    ids = np.arange(700, dtype=np.int32)
+    graph = greedy.build_graph(cover, ids, 10**6)
+    assert graph is not None
+    d, cur = integers(points), cover.choice().cur
+    for p in range(0, 700, 50):
+        edges = slice(graph.start[p], graph.start[p + 1])
+        clients = cover.cells.who[graph.client[edges]]
+        assert sorted(clients) == np.flatnonzero(d[p] < cur).tolist()
+        assert np.array_equal(graph.far[edges], d[p, clients])
+    assert greedy.build_graph(cover, ids, 100) is None
+
+
+def test_a_wrong_guess_of_the_size_only_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = scaled(make("gradients", 900, 10, 0).numpy())
+    expected = greedy.greedy(points.x, 300, points.cap)
+    cover = greedy.Cover(points.x, 64, points.cap)
+    cover.add(expected.picks[:64])
+    ids = np.arange(900, dtype=np.int32)
+    full = greedy.build_graph(cover, ids, 10**6)
+    monkeypatch.setattr(greedy, "_SLACK", 1e-3)
+    small = greedy.build_graph(cover, ids, 10**6)
+    assert full is not None
+    assert small is not None
+    edges = full.start[-1]
+    assert np.array_equal(small.start, full.start)
+    assert np.array_equal(small.client[:edges], full.client[:edges])
+
+
+@pytest.mark.parametrize("dims", [1, 3, 4, 10, 33])
+def test_distances_are_those_of_the_features(dims: int) -> None:
+    features = make("normal", 60, dims, 3) * 5 + 100
+    points = scaled(features.numpy())
+    true = slow.distances(features.double().numpy())
+    np.testing.assert_allclose(integers(points) * points.unit, true, rtol=2e-6, atol=2 * points.unit)
+    assert true.max() <= points.d0 <= 2 * true.max() * (1 + 1e-12)
+    assert np.array_equal(integers(points), integers(points).T)
+
+
+def test_a_far_offset_does_not_hide_small_distances() -> None:
+    features = make("grid", 40, 2, 0).double()
+    plain, moved = (facility_location(f, 7).indices for f in (features, features + 2.0**30))
+    assert torch.equal(plain, moved)
+
+
+# Guarantees, against brute force
+
+tiny = given(kind=kinds, n=st.integers(2, 9), dims=st.integers(1, 4), k=st.integers(1, 4), seed=st.integers(0, 10**6))
+
+
+def ratio(features: Tensor, k: int, **options: Any) -> float:
+    """F of what is selected, over its maximum."""
+    d, d0 = slow.distances(features.double().numpy()), bound(features)
+    best = slow.optimum(d, min(k, len(d)), d0)
+    return facility_location(features, min(k, len(d)), **options).objective / best if best > 0 else 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@tiny
+def test_guarantees(kind: str, n: int, dims: int, k: int, seed: int) -> None:
+    features = make(kind, n, dims, seed)
+    assert ratio(features, k, algorithm="lazy") >= E - 1e-6
+    assert ratio(features, k, algorithm="lazy", swaps=3) >= ratio(features, k, algorithm="lazy") - 1e-9
+    for epsilon in (0.1, 0.4):
+        assert ratio(features, k, algorithm="sieve", epsilon=epsilon) >= 0.5 - epsilon - 1e-6
+    # One round alone guarantees this much, whatever the partition (Mirzasoleiman et al. 2013).
+    worst = E / min(3, k)
+    assert ratio(features, k, algorithm="greedi", parts=3, local=False, seed=seed) >= worst - 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_guarantees_in_expectation(kind: str) -> None:
+    """Over 40 seeds: stochastic 1 − 1/e − ε, greedi on all points (1 − 1/e)/2."""
+    features = make(kind, 9, 3, 5)
+    drawn = [ratio(features, 3, algorithm="stochastic", epsilon=0.3, seed=s) for s in range(40)]
+    assert np.mean(drawn) >= E - 0.3
+    split = [ratio(features, 3, algorithm="greedi", parts=3, local=False, seed=s) for s in range(40)]
+    assert np.mean(split) >= E / 2
+    local = [ratio(features, 3, algorithm="greedi", parts=3, seed=s) for s in range(40)]
+    assert np.mean(local) >= E / 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(kind=kinds, n=st.integers(2, 14), dims=st.integers(1, 4), share=st.floats(0, 0.9), seed=st.integers(0, 10**6))
+def test_trimmed(kind: str, n: int, dims: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, dims, seed), max(1, n // 4)
+    result = facility_location(features, k, algorithm="trimmed", trim=share)
+    d, z = slow.distances(features.double().numpy()), min(math.floor(share * n), n - k)
+    assert int((result.assignment < 0).sum()) == z
+    consistent(features, result, bound(features))
+    # What is left out is what costs most; and it is no worse than leaving that out of the untrimmed choice.
+    assert result.cost == pytest.approx(slow.trimmed_cost(d, result.indices.tolist(), z), rel=1e-5, abs=1e-5)
+    untrimmed = facility_location(features, k, algorithm="lazy").indices.tolist()
+    assert result.cost <= slow.trimmed_cost(d, untrimmed, z) * (1 + 1e-5) + 1e-5
+
+
+def test_trimmed_leaves_scattered_points_uncovered() -> None:
+    """Two tight clusters and 20 % far points, k = 2: greedy pays for the far ones, trimmed sits in the clusters."""
+    g = torch.Generator().manual_seed(0)
+    tight = torch.cat([0.1 * torch.randn(40, 2, generator=g), 0.1 * torch.randn(40, 2, generator=g) + 5])
+    far = 100 * torch.randn(20, 2, generator=g)
+    result = facility_location(torch.cat([tight, far]), 2, algorithm="trimmed", trim=0.2)
+    assert torch.equal((result.assignment < 0).nonzero().squeeze(1), torch.arange(80, 100))
+    assert sorted((result.indices // 40).tolist()) == [0, 1]
+    plain = facility_location(torch.cat([tight, far]), 2, algorithm="lazy")
+    assert int(plain.indices.max()) >= 80
+
+
+@settings(max_examples=40, deadline=None)
+@given(kind=kinds, n=st.integers(1, 25), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_central(kind: str, n: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, 4, seed), max(1, round(share * n))
+    result = facility_location(features, k, algorithm="central")
+    assert result.indices.tolist() == slow.central(integers(scaled(features.numpy())), k)
+    consistent(features, result, bound(features))
+
+
+def test_swaps_end_in_a_local_optimum() -> None:
+    features = make("normal", 30, 2, 0)
+    d = slow.distances(features.double().numpy())
+    result = facility_location(features, 5, algorithm="lazy", swaps=100)
+    chosen = result.indices.tolist()
+    consistent(features, result, bound(features))
+    for m in range(5):
+        for j in set(range(30)) - set(chosen):
+            assert slow.cost(d, [*chosen[:m], j, *chosen[m + 1 :]]) >= result.cost * (1 - 1e-6)
+
+
+APPROXIMATE = {  # the cost relative to exact greedy, at most, on gradient rows with k = n/10
+    "sparse": 1.05,
+    "stochastic": 1.3,
+    "greedi": 1.1,
+    "sieve": 2.0,
+}
+
+
+@pytest.mark.parametrize("algorithm", APPROXIMATE)
+def test_cost_relative_to_exact_greedy(algorithm: str) -> None:
+    features = make("gradients", 1200, 10, 0)
+    exact = facility_location(features, 0.1, algorithm="lazy").cost
+    costs = [facility_location(features, 0.1, algorithm=algorithm, seed=s).cost for s in range(3)]
+    assert np.mean(costs) / exact < APPROXIMATE[algorithm]
+
+
+# What all have in common
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_algorithm_is_consistent(algorithm: str, kind: str) -> None:
+    features = make(kind, 40, 5, 7)
+    for k in (1, 13, 40):
+        result = facility_location(features, k, algorithm=algorithm)
+        assert len(result.indices) == k or algorithm == "sieve"
+        assert result.indices.dtype == result.assignment.dtype == torch.int64
+        consistent(features, result, bound(features))
+        again = facility_location(features, k, algorithm=algorithm)
+        assert torch.equal(result.indices, again.indices)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_edges(algorithm: str) -> None:
+    def run(features: Tensor, k: float) -> Coreset:
+        return facility_location(features, k, algorithm=algorithm)
+
+    empty = run(torch.randn(5, 2), 0)
+    assert len(empty.indices) == len(empty.weights) == 0
+    assert empty.assignment.tolist() == [-1] * 5
+    assert empty.objective == empty.cost == 0
+    one = run(torch.randn(1, 3), 1)
+    assert one.indices.tolist() == one.assignment.tolist() == [0]
+    assert one.cost == 0
+    same = run(torch.ones(6, 2), 2)
+    assert same.indices.tolist() == [0, 1] or algorithm in ("stochastic", "greedi", "sparse")
+    assert same.cost == same.objective == 0
+    everyone = run(make("normal", 12, 2, 0), 12)
+    assert sorted(everyone.indices.tolist()) == list(range(12)) or algorithm == "sieve"
+    assert everyone.cost == 0 or algorithm == "sieve"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_groups_are_independent_problems(algorithm: str) -> None:
+    features, groups = make("gradients", 90, 6, 2), torch.randint(4, (90,)) + (torch.arange(90) > 45)
+    groups[groups == 2] = 1  # an empty group
+    result = facility_location(features, 0.3, algorithm=algorithm, groups=groups, threads=3)
+    alone = [facility_location(features, 0.3, algorithm=algorithm, groups=groups, threads=1)]
+    assert torch.equal(result.indices, alone[0].indices)
+    start = 0
+    for g in groups.unique():
+        rows = (groups == g).nonzero().squeeze(1)
+        size = int((groups[result.indices] == g).sum())
+        if algorithm in ("lazy", "central", "sieve", "trimmed", "auto"):  # the others draw by group
+            one = facility_location(features[rows], 0.3, algorithm=algorithm)
+            assert torch.equal(rows[one.indices], result.indices[start : start + size])
+        assigned = result.assignment[rows]
+        assert ((assigned == -1) | ((assigned >= start) & (assigned < start + size))).all()
+        start += size
+    assert start == len(result.indices)
+
+
+def test_k_for_each_group() -> None:
+    features, groups = make("normal", 20, 3, 0), torch.arange(20) % 2
+    result = facility_location(features, [0, 3], groups=groups)
+    assert (groups[result.indices] == 1).all()
+    assert len(result.indices) == 3
+    assert (result.assignment[groups == 0] == -1).all()
+    assert len(facility_location(features, 2, groups=groups).indices) == 4
+    assert torch.equal(facility_location(features, torch.tensor([0, 3]), groups=groups).indices, result.indices)
+
+
+@pytest.mark.slow
+def test_processes_give_what_threads_give() -> None:
+    features = make("gradients", 200, 5, 0)
+    threads = facility_location(features, 20, algorithm="greedi", parts=2)
+    processes = facility_location(features, 20, algorithm="greedi", parts=2, processes=2)
+    assert torch.equal(threads.indices, processes.indices)
+
+
+def test_the_parts_of_greedi() -> None:
+    parts = greedi.partition(10, 3, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(10))
+    assert sorted(map(len, parts)) == [3, 3, 4]
+    assert len(greedi.partition(2, 5, np.random.default_rng(0))) == 2
+    points = scaled(make("normal", 10, 2, 0).numpy())
+    for local in (True, False):
+        found = greedi.solve_part(parts[0], points.x, 2, points.cap, local, 2**20)
+        assert set(found.tolist()) <= set(parts[0].tolist())
+
+
+@pytest.mark.parametrize("algorithm", ["lazy", "sparse", "stochastic", "trimmed"])
+def test_progress(algorithm: str) -> None:
+    calls: list[tuple[int, int]] = []
+    features, groups = make("gradients", 400, 5, 0), torch.arange(400) % 3
+    options: dict[str, Any] = {"algorithm": algorithm, "groups": groups, "threads": 2}
+    result = facility_location(features, 0.5, progress=lambda done, total: calls.append((done, total)), **options)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1] == (len(result.indices), len(result.indices))
+    assert len(calls) > 10
+    assert torch.equal(result.indices, facility_location(features, 0.5, **options).indices)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    features = make("grid", 30, 3, 0)
+    assert torch.equal(
+        facility_location(features.to(dtype), 8).indices, facility_location(features.requires_grad_(), 8).indices
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": [[1.0]]}, "features must be a float tensor .n, d., got list"),
+        ({"features": torch.ones(3, 2, dtype=torch.int64)}, "features must be a float tensor .* got torch.int64"),
+        ({"features": torch.ones(3)}, "features must be a float tensor"),
+        ({"features": torch.ones(0, 3)}, "at least one row"),
+        ({"features": torch.tensor([[1.0], [math.nan]])}, "NaN or infinity in row 1"),
+        ({"features": torch.tensor([[math.inf], [1.0]])}, "NaN or infinity in row 0"),
+        ({"k": 5}, "k must not exceed the 4 rows of features, got 5"),
+        ({"k": -1}, "k must be an integer of at least 0"),
+        ({"k": True}, "k must be an integer"),
+        ({"k": "2"}, "k must be an integer"),
+        ({"k": 1.5}, "k must lie in .0, 1."),
+        ({"k": 0.0}, "k must lie in .0, 1."),
+        ({"k": [1, 2]}, "one entry for each of the 1 groups, got 2"),
+        ({"groups": torch.tensor([0, 0, 1])}, "groups must be an int64 tensor .4,."),
+        ({"groups": torch.tensor([0, 0, 1, -1])}, "groups must not be negative, got -1 in row 3"),
+        ({"groups": torch.tensor([0, 0, 1, 10**9])}, "without large gaps"),
+        ({"groups": torch.tensor([0, 0, 0, 1])}, "the 1 rows of group 1, got 2"),
+        ({"algorithm": "lasy"}, "did you mean 'lazy'"),
+        ({"epsilon": 0.1}, "epsilon is an option of 'stochastic' and 'sieve', not of algorithm 'auto'"),
+        ({"algorithm": "sieve", "epsilon": 0.0}, "epsilon must lie in"),
+        ({"algorithm": "trimmed", "trim": 1.0}, "trim must lie in"),
+        ({"algorithm": "greedi", "parts": 0}, "parts must be an integer of at least 1"),
+        ({"algorithm": "central", "swaps": 1}, "leave swaps out"),
+        ({"threads": 0}, "threads must be"),
+        ({"memory": -1}, "memory must be"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"features": torch.randn(4, 2), "k": 2, **options}
+    with pytest.raises(InputError, match=message):
+        facility_location(arguments.pop("features"), arguments.pop("k"), **arguments)

@@ -1,0 +1,96 @@
+"""Figure 6 and Theorem 2.3 of early stopping: small parts of each grid, and what the paper claims of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.early_theory import Figure6, Theorem
+from noiseproof.experiments.experiment import Done, Experiment
+
+NO_DATA = DataDir(None)
+
+
+def run(experiment: Experiment, seeds: int) -> list[Done]:
+    """Every cell, through JSON as the log keeps it."""
+    done = []
+    for cell in experiment.cells("paper", seeds):
+        cell = json.loads(json.dumps(cell))
+        done.append(Done(cell, json.loads(json.dumps(experiment.run(cell, NO_DATA)))))
+    return done
+
+
+def shown(experiment: Experiment, done: list[Done], folder: Path) -> list[list[str]]:
+    """The rows of the table; the picture must open and be more than blank."""
+    path = folder / "picture.png"
+    experiment.draw(done, path)
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 300
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    table = experiment.table(done)
+    assert table is not None
+    header, rows = table
+    assert all(len(row) == len(header) for row in rows)
+    return rows
+
+
+@pytest.mark.parametrize("kind", [Figure6, Theorem])
+def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
+    cells = [json.dumps(cell) for cell in kind().cells("paper", None)]
+    assert len(set(cells)) == len(cells)
+
+
+def test_figure_6_learns_the_true_labels_first(tmp_path: Path) -> None:
+    experiment = Figure6()
+    experiment.N, experiment.WIDTH, experiment.LATE = 120, 150, 700  # type: ignore[misc]
+    done = run(experiment, seeds=1)
+    assert len(shown(experiment, done, tmp_path)) == 4
+    relu, softplus = (one.figures for one in done)
+    early, late = relu["at"].index(experiment.EARLY), relu["at"].index(experiment.LATE)
+    assert relu["true_error"][early] <= 0.06
+    assert relu["error"][late] < 0.5 * relu["error"][early]
+    assert relu["separation"]["early"] > 0.95
+    assert relu["separation"]["late"] < relu["separation"]["early"]
+    assert 0 < softplus["least_distance"] < softplus["distance"][late]
+
+
+def test_theorem_2_3_holds_with_room_to_spare(tmp_path: Path) -> None:
+    experiment = Theorem()
+    experiment.SETTINGS = (("certificate", 2, 2), ("certificate", 3, 3))  # type: ignore[assignment, misc]
+    done = run(experiment, seeds=2)
+    assert len(shown(experiment, done, tmp_path)) == 2
+    for one in done:
+        check(one)
+
+
+def check(one: Done) -> None:
+    figures, given = one.figures, one.figures["guarantee"]
+    assert figures["width"] >= given["width"]
+    assert figures["wrong"] == 0
+    assert figures["all_right_from"] <= given["steps"]
+    assert figures["worst_error"] <= given["error"]
+    assert max(figures["distance"]) <= given["radius"]
+
+
+@pytest.mark.slow
+def test_figure_6_at_full_size() -> None:
+    experiment = Figure6()
+    experiment.ACTIVATIONS = ("relu",)  # type: ignore[assignment, misc]
+    for one in run(experiment, seeds=2):
+        early, late = (one.figures["at"].index(i) for i in (experiment.EARLY, experiment.LATE))
+        assert one.figures["true_error"][early] <= 0.02
+        assert one.figures["error"][late] <= 0.02
+
+
+@pytest.mark.slow
+def test_theorem_2_3_at_the_size_it_asks_for() -> None:
+    experiment = Theorem()
+    experiment.SETTINGS = (("theorem", 2, 2),)  # type: ignore[assignment, misc]
+    for one in run(experiment, seeds=2):
+        check(one)
