@@ -243,7 +243,7 @@ def _choose_augment(text: str, data: LabeledData, views: int) -> str | list[str]
     if text == "auto":
         colour = data.is_image and data.input_shape[0] == 3
         return ["weak", "strong"][:views] if colour else "none"
-    return text.split(",") if "," in text else text
+    return [one.strip() for one in text.split(",")] if "," in text else text
 
 
 def _fresh_folder(data: str, method: str, seed: int) -> Path:

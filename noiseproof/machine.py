@@ -28,5 +28,8 @@ def _commit(root: Path) -> str:
     """The commit checked out at `root`, with a + behind it if files were changed since; "unknown" elsewhere."""
     if not (root / ".git").exists():
         return "unknown"
-    commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True, text=True)
+    try:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError:  # no git here
+        return "unknown"
     return commit.stdout.strip() or "unknown"

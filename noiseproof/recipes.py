@@ -42,7 +42,8 @@ _PLUS = {
 
 
 def _sop(name: str, lr_u: float, lr_v: float) -> str:
-    return f"{name}(lr_u={lr_u}, lr_v={lr_v}, variant='authors')"
+    more = ", prior='uniform'" if name == "sop_plus" else ""  # the authors'
+    return f"{name}(lr_u={lr_u}, lr_v={lr_v}, variant='authors'{more})"
 
 
 RECIPES: dict[str, Recipe] = {
@@ -58,7 +59,7 @@ RECIPES: dict[str, Recipe] = {
         "SOP on Clothing1M; the paper starts from a pre-trained network", _SOP,
         {
             **_SHARED, "model": "resnet50", "batch_size": 64, "lr": 0.002, "weight_decay": 1e-3, "epochs": 10,
-            "schedule": "multi_step([5])", "augment": "weak",
+            "schedule": "multi_step([5])", "augment": "weak", "val": None,
         },
         _sop("sop", 0.1, 1),
     ),
@@ -66,7 +67,7 @@ RECIPES: dict[str, Recipe] = {
         "SOP on mini-WebVision", _SOP,
         {
             **_SHARED, "model": "inception_resnet_v2", "batch_size": 32, "epochs": 100,
-            "schedule": "multi_step([50])", "augment": "weak",
+            "schedule": "multi_step([50])", "augment": "weak", "val": None,
         },
         _sop("sop", 0.1, 1),
     ),

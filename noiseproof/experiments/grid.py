@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,10 +59,11 @@ def reproduce(
         raise InputError(f"{experiment.name} has no scale {scale!r}; choose {' or '.join(experiment.scales)}")
     cells = experiment.cells(scale, seeds)
     log = Log(out / CELLS)
+    log.prepare()
     kept = {_key(record["cell"]): record for record in log.read()}
     missing = [cell for cell in cells if _key(cell) not in kept]
     source = DataDir(data)
-    where = machine() | {"workers": workers}
+    where = machine() | {"workers": workers, "threads": _threads(workers)}
     try:
         with _bar(experiment.name, len(cells), len(cells) - len(missing), progress) as advance:
             for cell, figures, seconds in _work(experiment, missing, source, workers):
@@ -69,6 +71,10 @@ def reproduce(
                 log.append(record)
                 kept[_key(cell)] = record
                 advance()
+    except BrokenProcessPool:
+        raise InputError(
+            f"a worker died, perhaps for want of memory; use fewer --workers (cells done: {log.path})"
+        ) from None
     except KeyboardInterrupt:
         have = sum(_key(cell) in kept for cell in cells)
         raise Interrupted(
@@ -77,8 +83,9 @@ def reproduce(
     done = [Done(cell, kept[_key(cell)]["figures"]) for cell in cells]
     picture, results = out / f"{experiment.name}.png", out / "results.json"
     files.write_atomically(picture, lambda path: experiment.draw(done, path))
-    summary = {"experiment": experiment.name, "paper": experiment.paper, "scale": scale, "machine": where}
     records = [kept[_key(cell)] for cell in cells]
+    where["commit"] = ", ".join(dict.fromkeys(record["commit"] for record in records))  # of the figures, not of today
+    summary = {"experiment": experiment.name, "paper": experiment.paper, "scale": scale, "machine": where}
     files.write_text(results, json.dumps(summary | {"cells": records}, indent=1) + "\n")
     return Outcome(done, picture, results)
 
@@ -101,12 +108,17 @@ class Log:
         if lines.pop():
             files.write_text(self.path, "".join(line + "\n" for line in lines))
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError:
+            records = [json.loads(line) for line in lines]
+            return [{key: record[key] for key in ("cell", "figures", "seconds", "commit")} for record in records]
+        except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.path} is damaged; move it away to start afresh") from None
 
-    def append(self, record: dict[str, Any]) -> None:
+    def prepare(self) -> None:
+        """See now, not after the first cell, whether the folder can be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+
+    def append(self, record: dict[str, Any]) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -122,7 +134,7 @@ def _work(
             yield (cell, *_one(experiment, cell, data))
         return
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with ProcessPoolExecutor(workers, context, _begin_worker, (max(1, (os.cpu_count() or 1) // workers),)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin_worker, (_threads(workers),)) as pool:
         queue = deque(cells)
         running: dict[Future[tuple[dict[str, Any], float]], Cell] = {}
         try:
@@ -137,6 +149,11 @@ def _work(
         finally:
             for process in list(pool._processes.values()) if running else []:
                 process.terminate()  # left early: what is under way will be run again
+
+
+def _threads(workers: int) -> int:
+    """Threads of each worker: they share the cores."""
+    return torch.get_num_threads() if workers == 1 else max(1, (os.cpu_count() or 1) // workers)
 
 
 def _begin_worker(threads: int) -> None:

@@ -291,7 +291,9 @@ class Gamma(Experiment):
     """How far the flow's end is from the convex solution, on the curve (23), as γ → 0."""
 
     name = "sop-gamma"
-    title = "the implicit bias becomes exact as γ → 0: like 1/|log γ| below the recovery threshold, at once above it"
+    title = (
+        "the implicit bias becomes exact as γ → 0: like 1/|log γ| below the recovery threshold, like a power of γ above"
+    )
     paper = "Liu et al. 2022, Proposition 3.3"
     scales = ("paper",)
 

@@ -99,7 +99,8 @@ class _Compared(_Trained):
         ]  # fmt: skip
 
     def draw(self, done: list[Done], path: Path) -> None:
-        groups = group(done, lambda c: (c["method"], c["noise"]))
+        several = len({one.cell["data"] for one in done}) > 1
+        groups = group(done, lambda c: (c["method"], f"{c['data']} {c['noise']}" if several else c["noise"]))
         bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,8 @@ class State(nn.Module):
     Args:
         full_u: u has K entries for each example, one for each label it might carry, in place of one.
         dtype: what they are kept in, of `DTYPES`; steps are computed in single precision or better.
-        file: keep them in this file, memory-mapped, for n · K beyond memory. It is made anew.
+        file: keep them in this file, memory-mapped, for n · K beyond memory. It is made anew; a file of
+            that name that is not of its size is refused.
     """
 
     u: Tensor  # (n,) or (n, K)
@@ -61,11 +63,6 @@ class State(nn.Module):
             if file is None
             else _map(Path(file), shapes, DTYPES[dtype])
         )
-        tensors = (
-            {name: torch.empty(shape, dtype=DTYPES[dtype]) for name, shape in shapes.items()}
-            if not file
-            else (_map(Path(file), shapes, DTYPES[dtype]))
-        )
         self.scale = _HALF_SCALE if dtype == "float16" else 1.0
         for name, tensor in tensors.items():
             flat = tensor.view(-1)
@@ -75,7 +72,17 @@ class State(nn.Module):
             self.register_buffer(name, tensor)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        return self if self.mapped else super()._apply(fn, recurse)  # a file stays where it is
+        if self.mapped:  # a file stays where it is
+            return self
+        # to another device, but of the same type: half precision needs its scale
+        return super()._apply(lambda t: t.to(fn(t.new_empty(0)).device), recurse)
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"scale": self.scale}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        if state["scale"] != self.scale:
+            raise InputError("this state was kept in another state_dtype; load it into one of the same")
 
     def place(self, index: Tensor, label: Tensor) -> Tensor:
         """Where u of each example lies in u laid flat: (B,)."""
@@ -131,15 +138,21 @@ def kernels() -> ModuleType:
 
 def fused(*tensors: Tensor) -> bool:
     """Do the compiled loops take these tensors? On the CPU, in single precision, laid out row by row."""
-    return all(t.is_cpu and t.dtype is torch.float32 and t.is_contiguous() for t in tensors)
+    plain = all(t.is_cpu and t.dtype is torch.float32 and t.is_contiguous() for t in tensors)
+    return plain and not torch.compiler.is_compiling()
 
 
 def _map(path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> dict[str, Tensor]:
     """Tensors of these shapes that lie one after the other in a new file."""
     sizes = {name: int(torch.Size(shape).numel()) for name, shape in shapes.items()}
+    size = sum(sizes.values()) * dtype.itemsize
+    if path.exists() and path.stat().st_size != size:
+        raise InputError(f"{path} is there already and is not the state of this run; choose another state_file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a disk that is too small says so now
         whole = torch.from_file(str(path), shared=True, size=sum(sizes.values()), dtype=dtype)
     except (OSError, RuntimeError) as error:
         raise InputError(f"cannot make the state file {path}: {error}; choose another state_file") from error

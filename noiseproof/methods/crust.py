@@ -149,7 +149,6 @@ class CRUST(Wrapper):
         partner = rows.to(batch.index.device)
         label = run.data.labels.to(batch.label.device)[partner]
         once = dataclasses.replace(run, models=nn.ModuleList(_Once(model) for model in run.models))
-        # the example's own part last: what the inner method keeps of a batch for `after_step` is then its own
         other = self.inner.loss(once, Batch(mixed, label, partner, lam * weight))
         return other + self.inner.loss(once, Batch(mixed, batch.label, batch.index, (1 - lam) * weight))
 

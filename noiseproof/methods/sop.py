@@ -22,7 +22,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run
@@ -31,6 +30,7 @@ from noiseproof.methods._index import IndexGuard
 from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused, kernels
 
 VARIANTS = ("paper", "authors")
+_FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
 EPS = 1e-4  # ε of Eq. (7), as in the authors' code: the paper does not give it
 
 
@@ -94,8 +94,9 @@ class _Attached(torch.autograd.Function):
         return logits.new_tensor(value)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise InputError("this loss can be differentiated once; for more, pass logits in float64")
         return ctx.by_logits * by_value, None, None
 
 
@@ -139,7 +140,7 @@ class NoiseModel(nn.Module):
         self.lr_u, self.lr_v = lr_u, lr_v
         self.auto = auto_rate(visits, std)
         self.state = State(num_examples, num_classes, std, generator, full_u=full_u, dtype=state_dtype, file=state_file)
-        self._pending: tuple[Tensor, Tensor, Gradients] | None = None
+        self._pending: list[tuple[Tensor, Tensor, Gradients]] = []  # batches since the last step
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean of (weight times) L_CE over a batch; in train mode, `step` then moves its u and v.
@@ -157,16 +158,14 @@ class NoiseModel(nn.Module):
             u, v = state.rows(index, label, logits)
             place = rows = torch.arange(len(label))
         loss, gradient = fused_loss(logits, share, u, v, place, rows, label, self.variant)
-        if self.training:
-            self._pending = index, label, gradient
+        self._keep(index, label, gradient)
         return loss
 
     def each(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """L_CE of each example (B,), by tensor operations; otherwise as `forward`."""
         p = logits.softmax(dim=1)
         u, v = self.state.rows(index, label, p)
-        if self.training:
-            self._pending = index, label, gradients(p.detach(), u, v, label, self.variant)
+        self._keep(index, label, gradients(p.detach(), u, v, label, self.variant))
         return sop_loss(p, noise_term(u, v, label), label, self.variant)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
@@ -174,13 +173,18 @@ class NoiseModel(nn.Module):
         return mapped(p, noise_term(*self.state.rows(index, label, p), label))
 
     def step(self, lr: float | None) -> None:
-        """Move u and v of the last batch; `lr` is the network's learning rate τ, which scales the paper's rates."""
-        if self._pending is None:
+        """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
+        if not self._pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
-        index, label, gradient = self._pending
-        rates = [self._rate(rate, lr, len(index)) for rate in (self.lr_u, self.lr_v)]
-        self.state.move(index, label, gradient, *rates, project=self.variant == "paper")
-        self._pending = None
+        for index, label, gradient in self._pending:
+            rates = [self._rate(rate, lr, len(index)) for rate in (self.lr_u, self.lr_v)]
+            self.state.move(index, label, gradient, *rates, project=self.variant == "paper")
+        self._pending.clear()
+
+    def _keep(self, index: Tensor, label: Tensor, gradient: Gradients) -> None:
+        """Remember a batch for the next step, if it is one to train on."""
+        if self.training and torch.is_grad_enabled():
+            self._pending.append((index, label, gradient))
 
     def _rate(self, rate: float | str, lr: float | None, batch: int) -> float:
         """How far one visit moves u or v along its example's gradient."""
@@ -268,9 +272,9 @@ class SOPLoss(nn.Module):
             variant=one_of("variant", variant, VARIANTS),
             visits=_check.number("visits", visits, 1),
             std=_check.number("std", std, 0, 1, ends="()"),
-            full_u=full_u,
+            full_u=_flag("full_u", full_u),
             state_dtype=one_of("state_dtype", state_dtype, DTYPES),
-            state_file=state_file,
+            state_file=_path("state_file", state_file),
         )
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
@@ -322,9 +326,9 @@ class SparseOverParameterization(Method):
         self.variant = one_of("variant", variant, VARIANTS)
         self.visits = _check.number("visits", visits, 1)
         self.std = _check.number("std", std, 0, 1, ends="()")
-        self.full_u = full_u
+        self.full_u = _flag("full_u", full_u)
         self.state_dtype = one_of("state_dtype", state_dtype, DTYPES)
-        self.state_file = state_file
+        self.state_file = _path("state_file", state_file)
 
     def start(self, run: Run) -> None:
         self.noise = NoiseModel(
@@ -334,7 +338,7 @@ class SparseOverParameterization(Method):
             lr_u=self.lr_u,
             lr_v=self.lr_v,
             variant=self.variant,
-            visits=max(1.0, min(self.visits, run.epochs / 2)),
+            visits=min(self.visits, max(_FEWEST_VISITS, run.epochs / 2)),
             std=self.std,
             full_u=self.full_u,
             state_dtype=self.state_dtype,
@@ -360,8 +364,8 @@ class SOP(SparseOverParameterization):
 
     Args:
         lr_u, lr_v: "auto": a label that the network always contradicts is explained away after `visits` epochs (or half
-            of a shorter run), whatever the batch size. Or a number, at least 0: divided by the batch size with
-            variant="authors", times the learning rate with "paper".
+            of a shorter run, but at least 8), whatever the batch size. Or a number, at least 0: divided by the batch
+            size with variant="authors", times the learning rate with "paper".
         variant: "authors" (u is trained by cross-entropy and squared error, u² and v² are clamped) or "paper" (by
             cross-entropy alone, u and v are projected).
         visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
@@ -399,11 +403,23 @@ class SOP(SparseOverParameterization):
         return self.noise(logits, batch.label, batch.index, batch.weight)
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def _path(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{name} must be the path of a file, or None, got {value!r}")
+    return value
+
+
 def _rate(name: str, rate: float | str) -> float | str:
     return rate if rate == "auto" else _check.number(name, rate, 0)
 
 
 def one_of(name: str, value: Any, known: Sequence[str] | dict[str, Any]) -> str:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise unknown(name, str(value), known)
     return str(value)

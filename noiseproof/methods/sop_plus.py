@@ -87,7 +87,11 @@ class SOPPlus(SparseOverParameterization):
         self.balance = _check.number("balance", balance, 0)
         if isinstance(prior, str):
             one_of("prior", prior, PRIORS)
-        elif not len(prior) or not all(_check.number("a share of the prior", share, 0) > 0 for share in prior):
+        elif (
+            not isinstance(prior, list | tuple)
+            or not prior
+            or not all(_check.number("a share of the prior", share, 0) > 0 for share in prior)
+        ):
             raise InputError(f"prior must be 'labels', 'uniform' or a positive share for each class, got {prior!r}")
         self.prior = prior if isinstance(prior, str) else list(prior)
 

@@ -271,3 +271,45 @@ def test_finds_flipped_labels_on_digits() -> None:
     assert sum(gaps) / 3 > 0.15
     assert sum(areas) / 3 > 0.98
     assert 0.55 < sum(fitted) / 3 < 0.65
+
+
+def test_what_half_precision_needs_is_kept_with_it() -> None:
+    half, single = SOPLoss(10, 3, state_dtype="float16"), SOPLoss(10, 3)
+    with pytest.raises(InputError, match="another state_dtype"):
+        single.load_state_dict(half.state_dict())
+    assert single.half().model.state.u.dtype == torch.float32
+    assert float(single.model.state.u.abs().max()) > 0
+
+
+def test_every_batch_since_the_last_step_moves() -> None:
+    criterion = SOPLoss(8, 3)
+    before = criterion.model.state.v.clone()
+    logits, label = torch.tensor([[4.0, 0.0, 0.0]] * 4, requires_grad=True), torch.ones(4, dtype=torch.int64)
+    criterion(logits, label, torch.arange(4))
+    criterion(logits, label, torch.arange(4, 8))
+    with torch.no_grad():
+        criterion(logits, label, torch.arange(4))  # looked at, not trained on
+    criterion.step()
+    assert (criterion.model.state.v[:, 0] != before[:, 0]).all()
+    with pytest.raises(InputError, match="needs a batch first"):
+        criterion.step()
+
+
+def test_second_derivatives_are_refused() -> None:
+    criterion = SOPLoss(8, 3)
+    logits = torch.randn(4, 3, requires_grad=True)
+    loss = criterion(logits, torch.zeros(4, dtype=torch.int64), torch.arange(4))
+    with pytest.raises(InputError, match="differentiated once"):
+        torch.autograd.grad(loss, logits, create_graph=True)
+
+
+def test_a_file_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious.csv").write_text("a,b")
+    with pytest.raises(InputError, match="choose another state_file"):
+        SOPLoss(8, 3, state_file=str(tmp_path / "precious.csv"))
+    assert (tmp_path / "precious.csv").read_text() == "a,b"
+
+
+def test_a_short_run_on_clean_labels_keeps_them() -> None:
+    result = fit("mlp", load("digits"), "sop", epochs=3, batch_size=64, device="cpu")
+    assert float((result.beliefs.suspicion > 0.5).float().mean()) < 0.15
