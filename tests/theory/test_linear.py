@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import linear as slow
 
@@ -90,13 +90,14 @@ def test_flow_ends_at_its_limit(seed: int, alpha: float) -> None:
 
 
 @settings(max_examples=30)
+@example(seed=494, log_alpha=-2.0, log_gamma=-500.0)
 @given(seed=st.integers(0, 10**6), log_alpha=st.floats(-2, 6), log_gamma=st.sampled_from([-1.0, -8.0, -32.0, -500.0]))
 def test_limit_satisfies_its_equations(seed: int, log_alpha: float, log_gamma: float) -> None:
     J, _, _, y = linear.simulate(12, 15, 4, 3, seed)
     alpha = np.exp(log_alpha)
     theta, s, nu = linear.flow_limit(J, y, alpha, log_gamma=log_gamma)
-    close(J @ theta + s, y, 1e-11)  # a global minimiser of h
-    close(theta, J.T @ nu, 1e-11)
+    close(J @ theta + s, y, 1e-10)  # a global minimiser of h; at large ν, J Jᵀν loses digits to cancellation
+    close(theta, J.T @ nu, 1e-10)
     large = np.abs(s) > 1e-9
     root = np.hypot(s[large], 2 * np.exp(2 * log_gamma))
     expected = (np.log((np.abs(s[large]) + root) / 2) - 2 * log_gamma) / (4 * alpha)  # asinh(s/2γ²)/4α
