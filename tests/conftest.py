@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import settings
 
 from noiseproof.data import LabeledData, load, noise
-
-settings.register_profile(
-    "same", derandomize=True
-)  # the same examples in every run; --hypothesis-profile=default explores
-settings.load_profile("same")
 
 
 @pytest.fixture(scope="session", autouse=True)

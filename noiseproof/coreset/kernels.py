@@ -13,30 +13,15 @@ they are added, and lazy, sparse and naive greedy agree to the last bit, ties in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
+
+from noiseproof.compiled import compiled
 
 TILE = 1024  # points whose distances are computed at a time: they stay in the first cache
 
-
-def _compiled(*loosened: str, forceinline: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile at the first call, and keep the result on disk, if numba finds a place that it can write."""
-
-    def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-        options: dict[str, Any] = {"nogil": True, "fastmath": set(loosened), "forceinline": forceinline}
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # nowhere to write
-            return numba.njit(**options)(function)
-
-    return compile
-
-
-_jit = _compiled("contract")  # a multiply-add may round once
-_inline = _compiled("contract", forceinline=True)
+_jit = compiled("contract")  # a multiply-add may round once
+_inline = compiled("contract", forceinline=True)
 
 
 # Distances

@@ -16,28 +16,16 @@ import torch
 from torch import Tensor
 
 from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.drawing import faint_grid, name_axes, new_figure
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.theory import clusterbounds, clusters
 
 BLUE, RED, GREEN, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "0.5"
 
 
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    axis.tick_params(labelsize=8)
-    axis.grid(alpha=0.25, lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
+    name_axes(axis, title, x, y)
+    faint_grid(axis)
 
 
 def _separation(loss: Tensor, wrong: Tensor) -> float:
@@ -93,7 +81,7 @@ class Figure6(Experiment):
         return figures
 
     def draw(self, done: list[Done], path: Path) -> None:
-        figure = _figure(12.5, 3.9)
+        figure = new_figure(12.5, 3.9)
         axes = figure.subplots(1, 3)
         for name, style in (("relu", "-"), ("softplus", ":")):
             runs = [one.figures for one in done if one.cell["activation"] == name]
@@ -227,7 +215,7 @@ class Theorem(Experiment):
         }
 
     def draw(self, done: list[Done], path: Path) -> None:
-        figure = _figure(10.5, 4.2)
+        figure = new_figure(10.5, 4.2)
         axes = figure.subplots(1, 2)
         colours = dict(zip(self.SETTINGS, (BLUE, RED, GREEN, "#8e44ad"), strict=False))
         named = set()

@@ -27,6 +27,8 @@ class Experiment(ABC):
     paper: ClassVar[str]  # e.g. "Liu et al. 2022, Figure 2"
     scales: ClassVar[tuple[str, ...]] = ("small", "paper")  # sizes it can be run at; the first is the default
 
+    timed: ClassVar[bool] = False  # its figures are times: cells must not share the cores
+
     @abstractmethod
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         """The grid: what determines each cell, as JSON. `seeds` is how many runs of each; None for the usual."""

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -57,6 +58,8 @@ def reproduce(
     scale = scale or experiment.scales[0]
     if scale not in experiment.scales:
         raise InputError(f"{experiment.name} has no scale {scale!r}; choose {' or '.join(experiment.scales)}")
+    if experiment.timed and workers > 1:
+        raise InputError(f"{experiment.name} measures time, and workers would share the cores; leave out --workers")
     cells = experiment.cells(scale, seeds)
     log = Log(out / CELLS)
     log.prepare()
@@ -158,6 +161,15 @@ def _threads(workers: int) -> int:
 
 def _begin_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """However the parent ends, its workers end too."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _one(experiment: Experiment, cell: Cell, data: DataDir) -> tuple[dict[str, Any], float]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.drawing import faint_grid, name_axes, new_figure
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.theory import convex, linear, recovery
 from noiseproof.theory.linear import relative_difference, relative_error
@@ -19,27 +20,6 @@ from noiseproof.theory.linear import relative_difference, relative_error
 LOG_GAMMA = -8.0  # γ of Figure 2
 STEP = 0.01  # of gradient descent in Figure 2: see `linear.descend`
 RED = "#c0392b"
-
-
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    axis.tick_params(labelsize=8)
-
-
-def _grid(axis: Any) -> None:
-    axis.grid(alpha=0.25, lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 class Figure2(Experiment):
@@ -82,7 +62,7 @@ class Figure2(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         from matplotlib.colors import LogNorm
 
-        figure = _figure(9.6, 4.3)
+        figure = new_figure(9.6, 4.3)
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         least = float(np.median([one.figures["threshold"] for one in done]))
         for axis, (key, values), name in zip(axes, self._differences(done).items(), ("θ", "s"), strict=True):
@@ -98,7 +78,7 @@ class Figure2(Experiment):
             )
             axis.axvline(least, color="white", lw=1.2, ls="--", label=f"recovery from λ₀ = {least:.3f} on")
             axis.set(xscale="log", yscale="log", xlim=(1e-4, 1), ylim=(4, 4000))
-            _label(axis, f"difference in {key.replace('theta', 'θ')}", "λ of the convex program (26)", "")
+            name_axes(axis, f"difference in {key.replace('theta', 'θ')}", "λ of the convex program (26)", "")
             bar = figure.colorbar(mesh, ax=axis, extend="min")
             bar.set_label(f"‖{name}_α − {name}_λ‖ / max(‖{name}_α‖, ‖{name}_λ‖)", fontsize=9)
             bar.ax.tick_params(labelsize=8)
@@ -148,7 +128,7 @@ class Figure3(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         from matplotlib import colormaps
 
-        figure = _figure(9.6, 6.8)
+        figure = new_figure(9.6, 6.8)
         axes = figure.subplots(2, 2, sharex=True)
         for row, (fixed, varied) in enumerate((("rank", "sparsity"), ("sparsity", "rank"))):
             lines = sorted((one for one in done if one.cell[fixed] == 20), key=lambda one: one.cell[varied])
@@ -164,10 +144,10 @@ class Figure3(Experiment):
                 axis.set(xscale="log", yscale="log", ylim=(1e-16, 1e3 if key == "s" else 10))
                 fixed_letter = {"rank": "r", "sparsity": "k"}[fixed]
                 name = {"theta": "θ", "s": "s"}[key]
-                _label(
+                name_axes(
                     axis, f"({'ab'[row]}) error of {name}, {fixed_letter} = 20", "λ", f"‖{name} − {name}*‖ / ‖{name}*‖"
                 )
-                _grid(axis)
+                faint_grid(axis)
                 axis.tick_params(labelbottom=True)
             axes[row, 1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         figure.suptitle(
@@ -223,7 +203,7 @@ class Figure4(Experiment):
         return recovery.bound(problem.J, problem.theta, recovery.null_space_constant(problem.J, k)) < self.LAMBDA
 
     def draw(self, done: list[Done], path: Path) -> None:
-        figure = _figure(13.6, 4.3)
+        figure = new_figure(13.6, 4.3)
         axes = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
         trials = done[0].cell["trials"]
         sure = {
@@ -255,7 +235,7 @@ class Figure4(Experiment):
             bar = figure.colorbar(mesh, ax=axis)
             bar.ax.tick_params(labelsize=8)
             bar.set_label("trials in which (28) holds, %" if key == "certified" else "trials recovered, %", fontsize=9)
-            _label(axis, f"recovery of {name}" if name else "the corner: certified by (28)", "rank r of J", "")
+            name_axes(axis, f"recovery of {name}" if name else "the corner: certified by (28)", "rank r of J", "")
         for axis in axes[:2]:
             axis.set(xlim=(0, 99), ylim=(0, 99))
         axes[2].set(xlim=(0.5, max(self.CORNER_RANKS) + 0.5), ylim=(0.5, max(self.CORNER_SPARSITIES) + 0.5))
@@ -320,7 +300,7 @@ class Gamma(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         from matplotlib import colormaps
 
-        figure = _figure(9.6, 4.4)
+        figure = new_figure(9.6, 4.4)
         axes = figure.subplots(1, 2, sharey=True)
         below = sum(share < 1 for share in self.SHARES)
         above = len(self.SHARES) - below
@@ -339,8 +319,8 @@ class Gamma(Experiment):
             axis.axvline(8, color="0.6", lw=1, ls=":")
             axis.set_xscale("log", base=2)
             axis.set(yscale="log", ylim=(1e-14, 10))
-            _label(axis, f"gap in {name}", "−log γ   (dotted: the paper's 8)", "")
-            _grid(axis)
+            name_axes(axis, f"gap in {name}", "−log γ   (dotted: the paper's 8)", "")
+            faint_grid(axis)
         axes[0].set_ylabel("relative difference, end of the flow against (26)", fontsize=9)
         axes[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         figure.suptitle(f"median and range of {len(done)} data sets, N = 20, p = 40, r = k = 3", fontsize=9)

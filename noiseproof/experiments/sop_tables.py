@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.drawing import bars
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
-from noiseproof.experiments.training import bars, cell, group, spread, train
+from noiseproof.experiments.training import cell, group, spread, train
 from noiseproof.plots import plot_runs
 from noiseproof.recipes import recipe
 
@@ -142,6 +143,7 @@ class Table5(_Trained):
     name = "sop-table5"
     title = "Training time relative to cross-entropy"
     paper = "Liu et al. 2022, Table 5"
+    timed = True
     methods = ("ce", "co_teaching(forget_rate=0.5)", "elr", "sop", "sop_plus")
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,29 +116,3 @@ def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
     digits = 1 if percent else 3
     text = f"{statistics.mean(numbers):.{digits}f}"
     return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
-
-
-def bars(values: dict[tuple[str, str], list[float]], path: Path, title: str, *, percent: bool = True) -> None:
-    """Bars of means with the runs as dots: a group for each second key, a colour for each first."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    names, groups = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
-    figure = Figure(figsize=(max(5.0, 1.2 + 0.34 * len(names) * len(groups)), 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    width = 0.8 / len(names)
-    scale = 100 if percent else 1
-    for place, name in enumerate(names):
-        at = [i + width * (place - (len(names) - 1) / 2) for i in range(len(groups))]
-        runs = [[scale * value for value in values.get((name, one), [])] for one in groups]
-        axis.bar(at, [statistics.mean(run) if run else 0 for run in runs], 0.9 * width, label=name, alpha=0.85)
-        for x, run in zip(at, runs, strict=True):
-            axis.plot([x] * len(run), run, ".", color="0.15", ms=4)
-    axis.set_xticks(range(len(groups)), groups)
-    axis.set_ylabel("test accuracy at the last epoch, %" if percent else "")
-    axis.set_title(title, fontsize=11, loc="left")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(axis="y", alpha=0.25, lw=0.5)
-    figure.legend(loc="outside lower center", ncols=min(6, len(names)), fontsize=9, frameon=False)
-    figure.savefig(path, dpi=130, format="png")

@@ -99,10 +99,8 @@ class IndexGuard(nn.Module):
         check_index(index, self.num_examples, repeats=self.repeats)
         if index.shape != label.shape:
             raise InputError(f"index and label must have the same length, got {len(index)} and {len(label)}")
-        if self.relabel:
-            return
         known = self.label[index]  # (B,)
-        at = _check.first((known >= 0) & (known != label))
+        at = None if self.relabel else _check.first((known >= 0) & (known != label))
         if at is not None:
             raise InputError(
                 f"index must be the position in the full training set, not in the batch: {int(index[at])} (position "

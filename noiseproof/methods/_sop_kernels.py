@@ -6,24 +6,18 @@ the dozens of small tensor operations these take cost more than the arithmetic. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.compiled import compiled
+
 _zero, _one, _two, _four = (np.float32(k) for k in (0, 1, 2, 4))
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the result on disk, if numba finds a place that it can write."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc", "nsz"}}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to write
-        return numba.njit(**options)(function)
+_compiled = compiled("contract", "reassoc", "nsz")  # sums in any order, always the same one
 
 
 class Loss(NamedTuple):

@@ -116,11 +116,11 @@ class State(nn.Module):
             if project:
                 tensor[at] = tensor[at].clamp(-limit, limit)
 
-    def noise(self) -> Tensor:
-        """u² of each example (n,), at most 1; of several entries the largest, which is that of its label."""
-        u = self.u.to(torch.promote_types(self.u.dtype, torch.float32)) / self.scale
-        square = u.square().clamp(max=1)
-        return square if u.ndim == 1 else square.amax(dim=1)
+    def noise(self, label: Tensor) -> Tensor:
+        """u² of each example (n,) for its label (n,), at most 1."""
+        everyone = torch.arange(len(self.u), device=self.u.device)
+        u = self.u.view(-1)[self.place(everyone, label.to(self.u.device))]
+        return (u.to(torch.promote_types(u.dtype, torch.float32)) / self.scale).square().clamp(max=1)
 
     def other(self) -> Tensor:
         """v² of each example and class (n, K), at most 1."""

@@ -58,7 +58,7 @@ class CRUST(Wrapper):
 
     name = "crust"
     paper = "Mirzasoleiman et al. 2020"
-    cost = "1×"
+    cost = "fraction + ⅓"
 
     chosen: Tensor
     owner: Tensor

@@ -201,7 +201,7 @@ class NoiseModel(nn.Module):
 
     def soft_label(self, label: Tensor) -> Tensor:
         """What s says of each example (n, K): of its label (n,) the share 1 − u², the rest as v² has it."""
-        noise = self.state.noise()  # (n,)
+        noise = self.state.noise(label)  # (n,)
         at_label = label.to(noise.device)[:, None]
         other = (self.state.other() + 1e-12).scatter(1, at_label, 0.0)  # (n, K)
         other = other * (noise / other.sum(dim=1))[:, None]
@@ -300,8 +300,8 @@ class SOPLoss(nn.Module):
         self.model.step(lr)
 
     def noise(self) -> Tensor:
-        """How much of each example's label the noise has taken over: u² (n,), in [0, 1]."""
-        return self.model.state.noise()
+        """How much of each example's label, as last seen, the noise has taken over: u² (n,), in [0, 1]."""
+        return self.model.state.noise(self.guard.label.clamp_min(0))
 
 
 class SparseOverParameterization(Method):

@@ -175,7 +175,8 @@ def flow(J: ArrayLike, y: ArrayLike, alpha: float, times: ArrayLike, *, log_gamm
     J, y = system(J, y)
     alpha = float(positive("alpha", alpha))
     moments = np.asarray(times, dtype=np.float64)
-    if moments.ndim != 1 or not len(moments) or moments[0] < 0 or (np.diff(moments) <= 0).any():
+    ordered = moments.ndim == 1 and len(moments) > 0 and np.isfinite(moments).all()
+    if not ordered or moments[0] < 0 or (np.diff(moments) <= 0).any():
         raise InputError("times must be a rising list that starts at 0 or later; sort it and drop repeats")
     K = J @ J.T
 
@@ -208,7 +209,7 @@ def flow_limit(J: ArrayLike, y: ArrayLike, alpha: float, *, log_gamma: float = -
         InputError: an argument outside its range.
     """
     J, y = system(J, y)
-    alpha, final = float(positive("alpha", alpha)), 2 * float(log_gamma)
+    alpha, final = float(positive("alpha", alpha)), 2 * float(_small(log_gamma))
     unit = float(np.abs(y).max())
     x = np.zeros_like(y)
     if unit == 0:

@@ -13,9 +13,10 @@ from noiseproof.cli import app
 from noiseproof.errors import InputError
 from noiseproof.experiments import build, experiments
 from noiseproof.experiments.datadir import DataDir
+from noiseproof.experiments.drawing import bars
 from noiseproof.experiments.experiment import Cell, Done, Experiment
 from noiseproof.experiments.grid import reproduce
-from noiseproof.experiments.training import bars, find_wrong, spread
+from noiseproof.experiments.training import find_wrong, spread
 from noiseproof.interrupt import Interrupted
 
 
@@ -84,6 +85,8 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         build("sop-tabl1")
     with pytest.raises(InputError, match="no scale 'big'; choose small or paper"):
         reproduce(Squares(), out=tmp_path, scale="big")
+    with pytest.raises(InputError, match="measures time"):
+        reproduce(build("sop-table5"), out=tmp_path, workers=2)
     monkeypatch.delenv("NOISEPROOF_DATA", raising=False)
     with pytest.raises(InputError, match="--data FOLDER"):
         DataDir().pair("cifar10")
@@ -122,3 +125,38 @@ def test_figures() -> None:
     assert spread([0.5, 0.7]) == "60.0 ± 14.1"
     assert spread([None]) == "–"
     assert spread([0.12345], percent=False) == "0.123"
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    import os
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    command = [
+        sys.executable,
+        "-m",
+        "noiseproof",
+        "reproduce",
+        "sop-variants",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    children: list[str] = []
+    until = time.monotonic() + 60
+    while len(children) < 3 and time.monotonic() < until:  # two workers and the tracker of their resources
+        time.sleep(0.5)
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
+        children = listed.stdout.split()
+    assert len(children) >= 3
+    time.sleep(6)  # into their cells
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    until = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{child}") for child in children) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert not any(os.path.exists(f"/proc/{child}") for child in children)

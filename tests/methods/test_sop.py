@@ -313,3 +313,13 @@ def test_a_file_of_others_is_left_alone(tmp_path: Path) -> None:
 def test_a_short_run_on_clean_labels_keeps_them() -> None:
     result = fit("mlp", load("digits"), "sop", epochs=3, batch_size=64, device="cpu")
     assert float((result.beliefs.suspicion > 0.5).float().mean()) < 0.15
+
+
+def test_noise_is_that_of_the_label_an_example_has_now() -> None:
+    criterion = SOPLoss(1, 3, full_u=True)
+    logits, index = torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0])
+    for label, expected in ((1, 1.0), (0, 0.0)):  # the network says 0
+        for _ in range(40):
+            criterion(logits.requires_grad_(), torch.tensor([label]), index)
+            criterion.step()
+        assert float(criterion.noise()[0]) == pytest.approx(expected, abs=0.02)

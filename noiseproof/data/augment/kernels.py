@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.compiled import compiled
 from noiseproof.data.augment.base import BLUR, BRIGHTNESS, CONTRAST, GRAYSCALE, HUE, SATURATION
 
 _PIECE = 2**16  # values of a batch that a thread takes at a time
@@ -31,27 +31,10 @@ _zero, _one, _two, _three, _six = (np.float32(k) for k in (0, 1, 2, 3, 6))
 _red, _green, _blue = np.float32(0.299), np.float32(0.587), np.float32(0.114)
 _tiny = np.float32(1e-12)
 
-
-def _compiled(*loosened: str, forceinline: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile at the first call for its types, and keep the result on disk, if numba finds a place that it can write.
-
-    `loosened` are LLVM's flags for what arithmetic need not keep. Without nnan, NaN stays NaN.
-    """
-
-    def compile(function: Callable[..., Any]) -> Callable[..., Any]:
-        options: dict[str, Any] = {"nogil": True, "fastmath": set(loosened), "forceinline": forceinline}
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # nowhere to write
-            return numba.njit(**options)(function)
-
-    return compile
-
-
-_jit = _compiled("contract")  # a multiply-add may round once
-_inline = _compiled("contract", forceinline=True)  # a call would cost as much as the row of pixels it handles
-_jit_sum = _compiled("contract", "reassoc", "nsz")  # sums in any order, always the same one
-_jit_exact = _compiled()
+_jit = compiled("contract")  # a multiply-add may round once
+_inline = compiled("contract", forceinline=True)  # a call would cost as much as the row of pixels it handles
+_jit_sum = compiled("contract", "reassoc", "nsz")  # sums in any order, always the same one
+_jit_exact = compiled()
 
 
 # Calls: from tensors to arrays, over the threads
