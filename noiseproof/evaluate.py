@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from noiseproof.method import Run
+from noiseproof.method import Predictions, Run
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
@@ -84,19 +84,37 @@ class Tally:
             self.wrong += (label != true_label).sum().item()
             self.repeated += ((label != true_label) & (guess == label)).sum().item()
 
-    def figures(self) -> dict[str, float]:
-        """What the counts come to."""
+    def figures(self, name: str) -> dict[str, float]:
+        """What the counts come to, by `name` of the set and figure."""
         figures = {"loss": self.loss / self.count, "accuracy": self.right / self.count}
         if self.data.true_labels is not None:
             figures["true_accuracy"] = self.truly / self.count
             if self.wrong:
                 figures["memorised"] = self.repeated / self.wrong
+        return {f"{name}_{key}": value for key, value in figures.items()}
+
+
+class Evaluation:
+    """What is measured after each epoch: the training set, or its rows `index`, and the sets that are given."""
+
+    def __init__(self, index: Tensor | None, **others: LabeledData | None) -> None:
+        self.index = index
+        self.others = {name: data for name, data in others.items() if data is not None}
+
+    def __call__(self, run: Run) -> dict[str, float]:
+        """The figures, by set and name, e.g. `val_accuracy`; leaves the predictions in `run.predicted`."""
+        figures = {}
+        index = torch.arange(len(run.data)) if self.index is None else self.index
+        if len(index):
+            tally, probability = Tally(run.data), torch.empty(len(index), run.num_classes)
+            for rows, block in predictions(run, run.data, index):
+                probability[int(tally.count) : int(tally.count) + len(rows)] = block
+                tally.add(rows, block)
+            run.predicted = Predictions(index, probability)
+            figures = tally.figures("train")
+        for name, data in self.others.items():
+            tally = Tally(data)
+            for rows, block in predictions(run, data):
+                tally.add(rows, block)
+            figures |= tally.figures(name)
         return figures
-
-
-def measure(run: Run, data: LabeledData, index: Tensor | None = None) -> dict[str, float]:
-    """The figures of a run's models on a data set, or on its rows `index`."""
-    tally = Tally(data)
-    for rows, probability in predictions(run, data, index):
-        tally.add(rows, probability)
-    return tally.figures()

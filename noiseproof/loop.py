@@ -18,7 +18,7 @@ from noiseproof.assemble import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation
 from noiseproof.errors import InputError
-from noiseproof.evaluate import measure
+from noiseproof.evaluate import Evaluation
 from noiseproof.feed import Feed
 from noiseproof.interrupt import Interrupted, Signals
 from noiseproof.method import Method, Run
@@ -124,11 +124,7 @@ def fit(
             Feed(train, normalize, augments, place, seed),
             clip=clip,
             autocast=autocast,
-            evaluated={
-                "train": (train, _some(len(train), eval_examples)),
-                "val": (held_out, None),
-                "test": (clean_test, None),
-            },
+            evaluate=Evaluation(_some(len(train), eval_examples), val=held_out, test=clean_test),
             rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps),
             progress=reporter(progress),
         )
@@ -166,12 +162,12 @@ class Loop:
         *,
         clip: float | None,
         autocast: torch.dtype | None,
-        evaluated: dict[str, tuple[LabeledData | None, Tensor | None]],
+        evaluate: Callable[[Run], dict[str, float]],
         rundir: RunDir | None,
         progress: Progress,
     ) -> None:
         self.run, self.method, self.rate, self.feed = run, method, rate, feed
-        self.clip, self.autocast, self.evaluated = clip, autocast, evaluated
+        self.clip, self.autocast, self.evaluate = clip, autocast, evaluate
         self.rundir, self.progress = rundir, progress
         run.inputs = feed.inputs
         method.start(run)
@@ -301,14 +297,10 @@ class Loop:
         }  # fmt: skip
         if len(self.order) < len(run.data) and run.data.wrong is not None:
             record["selected_right"] = 1 - float(run.data.wrong[self.order].float().mean())
-        for name, (data, index) in self.evaluated.items():
-            if data is not None and (index is None or len(index)):
-                figures = measure(run, data, index)
-                record.update({f"{name}_{key}": value for key, value in figures.items()})
-        run.history.append(record)
+        run.history.append(record | self.evaluate(run))
         self.order = self.weight = None
         if self.rundir is not None:
-            self.rundir.log(record)
+            self.rundir.log(run.history[-1])
         self.progress.epoch(run)
 
     def set_rate(self, epoch: float) -> None:

@@ -56,6 +56,14 @@ class Beliefs:
     suspicion: Tensor  # (n,) in [0, 1]: higher is likelier wrong
 
 
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What the models say of some training examples."""
+
+    index: Tensor  # (m,) positions in the full training set
+    probability: Tensor  # (m, K)
+
+
 @dataclass
 class Run:
     """The run a method takes part in: all it may read, and the models it may call."""
@@ -74,6 +82,7 @@ class Run:
     lr: float = 0.0  # learning rate of the current step
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
+    predicted: Predictions | None = None  # after the last completed epoch, of the training examples evaluated, if any
 
     @property
     def model(self) -> nn.Module:

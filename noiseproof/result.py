@@ -54,7 +54,7 @@ class FitResult:
                 probability = predict_all(run, one)  # (m, K)
                 tally = Tally(one.clean() if name == "test" else one)
                 tally.add(torch.arange(len(one)), probability)
-                final.update({f"{name}_{key}": value for key, value in tally.figures().items()})
+                final |= tally.figures(name)
                 # a label is as suspicious as the model finds it unlikely
                 given = probability.gather(1, one.labels[:, None]).squeeze(1)
                 believed[name] = Beliefs(probability, 1 - given)

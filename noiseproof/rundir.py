@@ -61,10 +61,10 @@ def _describe(value: Any) -> Any:
 class RunDir:
     """The folder of a run, and when it is due a checkpoint."""
 
-    def __init__(self, path: Path, seconds: float = 60.0, steps: int | None = None) -> None:
+    def __init__(self, path: Path, seconds: float = 60.0, steps: int | None = None, *, verb: str = "fit") -> None:
         if seconds <= 0 or (steps is not None and steps < 1):
             raise InputError(f"checkpoints need seconds above 0 and steps of 1 or more, got {seconds} and {steps}")
-        self.path, self.seconds, self.steps = path, seconds, steps
+        self.path, self.seconds, self.steps, self.verb = path, seconds, steps, verb
         self._saved = time.monotonic()
 
     def ensure_free(self) -> None:
@@ -150,4 +150,4 @@ class RunDir:
 
     def how_to_resume(self) -> str:
         """For the message of an interrupted run."""
-        return f"saved; go on with: noiseproof fit --out {self.path} --resume"
+        return f"saved; go on with: noiseproof {self.verb} --out {self.path} --resume"
