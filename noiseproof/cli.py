@@ -260,11 +260,11 @@ def _show(result: FitResult, out: Path) -> None:
     """The figures of a finished run, and where its files are."""
     from rich.markup import escape
 
-    from noiseproof.console import console, table
+    from noiseproof.console import console, show, table
     from noiseproof.report import figures
 
     title = f"{result.method.title()} on {len(result.run.data):,} examples"
-    console.print(table(title, *figures(result)))
+    show(table(title, *figures(result)))
     files = "report.html, labels.parquet (labels by suspicion), curves.png, weights"
     console.print(f"Wrote [bold]{escape(str(out))}[/bold]: {files}")
 

@@ -52,6 +52,12 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], capt
     return view
 
 
+def show(view: Table) -> None:
+    """Print a table; one too wide for the terminal, or for a pipe's 80 columns, runs over rather than lose figures."""
+    needed = console.measure(view).minimum
+    console.print(view, width=max(console.width, needed), crop=False)
+
+
 METHODS_CAPTION = "Cost: of a training step, relative to ce. Wrappers go around another method: 'early_stop(elr)'."
 
 
@@ -61,7 +67,7 @@ def print_methods() -> None:
 
     rows = [(row.name, _clause(row.description), row.paper, row.needs, row.cost) for row in methods.table()]
     header = ("name", "what it does", "paper", "needs", "cost")
-    console.print(table("Methods", header, rows, caption=METHODS_CAPTION))
+    show(table("Methods", header, rows, caption=METHODS_CAPTION))
 
 
 def _clause(text: str) -> str:
@@ -74,7 +80,7 @@ def print_models() -> None:
     from noiseproof import models
 
     rows = [(row.name, row.about, f"{row.parameters:,}") for row in models.table()]
-    console.print(table("Networks", ("name", "what it is", "parameters"), rows))
+    show(table("Networks", ("name", "what it is", "parameters"), rows))
 
 
 def print_recipes() -> None:
@@ -82,7 +88,7 @@ def print_recipes() -> None:
     from noiseproof.recipes import RECIPES
 
     rows = [(name, one.about, one.paper) for name, one in RECIPES.items()]
-    console.print(table("Recipes", ("name", "what it is", "from"), rows))
+    show(table("Recipes", ("name", "what it is", "from"), rows))
 
 
 def print_spectrum(found: RunSpectrum) -> None:
@@ -97,7 +103,7 @@ def print_spectrum(found: RunSpectrum) -> None:
     header = ["weights", "top value", "number", *_VECTORS]
     n, parameters = found.now.shape
     caption = "Number: of singular values above 0.1 of the top one. Then what share of a vector lies in their space."
-    console.print(table(f"The Jacobian, {n:,} × {parameters:,}", header, rows, caption=caption))
+    show(table(f"The Jacobian, {n:,} × {parameters:,}", header, rows, caption=caption))
 
 
 _VECTORS = ("residual", "labels", "noise")
@@ -108,7 +114,7 @@ def print_experiments() -> None:
     from noiseproof.experiments import experiments
 
     rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]
-    console.print(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
+    show(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
 
 
 def print_outcome(experiment: Experiment, outcome: Outcome) -> None:
@@ -117,5 +123,5 @@ def print_outcome(experiment: Experiment, outcome: Outcome) -> None:
 
     figures = experiment.table(outcome.done)
     if figures is not None:
-        console.print(table(f"{experiment.title} ({experiment.paper})", *figures))
+        show(table(f"{experiment.title} ({experiment.paper})", *figures))
     console.print(f"Wrote [bold]{escape(str(outcome.picture))}[/bold] and {escape(str(outcome.results))}")

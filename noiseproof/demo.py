@@ -11,7 +11,7 @@ import torch
 from rich.markup import escape
 
 from noiseproof import files, methods
-from noiseproof.console import console, table
+from noiseproof.console import console, show, table
 from noiseproof.data import load, noise
 from noiseproof.loop import fit
 from noiseproof.plots import plot_runs
@@ -65,7 +65,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     rows = [(title, *[_spread(values, key) for key in COLUMNS]) for title, values in figures.items()]
     header = ["method", *COLUMNS.values()]
     write_report(out / "report.html", shown, picture=picture, table=(header, rows))
-    console.print(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
+    show(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
     console.print(f"Wrote {escape(str(picture))} and {escape(str(out / 'report.html'))}")
     return results

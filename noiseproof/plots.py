@@ -23,7 +23,9 @@ def plot_history(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: Pat
     plot_runs({name: [history] for name, history in histories.items()}, path)
 
 
-def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | None = None) -> None:
+def plot_runs(
+    runs: Runs, path: Path, *, title: str = "", noise_rate: float | None = None, columns: int = 4
+) -> None:
     """The accuracies over the epochs: a panel for each name, mean and range over its histories (seeds).
 
     Where the noise rate is known, a dotted line marks the share of labels that are right: accuracy on the noisy
@@ -32,7 +34,7 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(len(runs), 4)
+    columns = min(len(runs), columns)
     rows = -(-len(runs) // columns)
     figure = Figure(figsize=(3.4 * columns + 0.4, 2.9 * rows + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
@@ -46,6 +48,7 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
         axis.set_title(name, fontsize=10, fontweight="bold", loc="left")
         axis.set_xlabel("epoch", fontsize=9)
         axis.set_ylim(0, 102)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.25, lw=0.5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8, labelbottom=True)
@@ -53,8 +56,10 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
         axis.set_visible(False)
     for axis in grid[:, 0]:
         axis.set_ylabel("accuracy, %", fontsize=9)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    found = {}  # by legend: not every panel has every curve
+    for axis in grid.flat:
+        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
+    figure.legend(found.values(), found, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     if title:
         figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=130, format="png")

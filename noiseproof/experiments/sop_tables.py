@@ -72,7 +72,7 @@ class Figure1(_Trained):
             curves = one.figures["curves"]
             history = [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
             runs.setdefault(f"{one.cell['data']}, {rate:.0f} %: {one.cell['method']}", []).append(history)
-        plot_runs(runs, path, title="Training on noisy labels, and what the test says")
+        plot_runs(runs, path, title="Training on noisy labels, and what the test says", columns=6)
 
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["data"], c["noise"] or "none", c["method"]))
@@ -256,3 +256,37 @@ class Variants(_Trained):
                 ]
             )
         return ["test accuracy, last; AUROC", *self.kinds], rows
+
+
+class Visits(_Trained):
+    """Automatic rates: how fast should a label that the network always contradicts be explained away?"""
+
+    name = "sop-visits"
+    title = "SOP's automatic rates over the length of the run"
+    paper = "Liu et al. 2022, Algorithm 1"
+    scales = ("small",)
+    epochs = (30, 100, 200)
+    methods = ("ce", "sop(visits=8)", "sop(visits=12)", "sop(visits=15)", "sop(visits=25)", "sop(visits=40)")
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [
+            cell("digits", method, seed, noise="symmetric:0.4",
+                 options={**Variants.options, "epochs": epochs, "method": method})
+            for epochs in self.epochs
+            for method in self.methods
+            for seed in range(seeds or 3)
+        ]  # fmt: skip
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        groups = group(done, lambda c: (c["method"], f"{c['fit']['epochs']} epochs"))
+        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["fit"]["epochs"], c["method"]))
+        rows = [
+            [method, *[f"{spread([f['last'] for f in groups[epochs, method]])}, "
+                       f"{spread([f['auroc'] for f in groups[epochs, method]], percent=False)}"
+                       for epochs in self.epochs]]
+            for method in self.methods
+        ]  # fmt: skip
+        return ["test accuracy, last; AUROC", *[f"{epochs} epochs" for epochs in self.epochs]], rows

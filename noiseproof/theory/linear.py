@@ -130,7 +130,7 @@ def descend(
     Raises:
         InputError: an argument outside its range.
     """
-    J, y = system(J, y)
+    J, y, _ = _single(J, y, 1.0)
     a = np.atleast_1d(positive("alpha", alpha))[:, None]  # (B, 1)
     if not 0 < step < 0.25:
         raise InputError(f"step must lie in (0, 0.25), got {step}; 0.01 is a good start")
@@ -160,6 +160,16 @@ def descend(
     return Descent(beta @ Q.T, u * u - v * v, u, v, residual, steps)
 
 
+def _single(J: ArrayLike, y: ArrayLike, alpha: ArrayLike) -> tuple[Array, Array, float]:
+    """One system and one α, checked."""
+    J, y = system(J, y)
+    a = positive("alpha", alpha)
+    if J.ndim != 2 or y.ndim != 1 or a.ndim:
+        shapes = f"{J.shape}, {y.shape} and {a.shape}"
+        raise InputError(f"J must be (N, p), y (N,) and alpha a number, got {shapes}; call it for each")
+    return J, y, float(a)
+
+
 def _sinh(x: Array, log_square: float) -> tuple[Array, Array]:
     """2γ² sinh x and 2γ² cosh x from log γ², without forming either γ² or eˣ alone."""
     size, fade = np.exp(log_square + np.abs(x)), -2 * np.abs(x)
@@ -172,8 +182,7 @@ def flow(J: ArrayLike, y: ArrayLike, alpha: float, times: ArrayLike, *, log_gamm
     Raises:
         InputError: an argument outside its range.
     """
-    J, y = system(J, y)
-    alpha = float(positive("alpha", alpha))
+    J, y, alpha = _single(J, y, alpha)
     moments = np.asarray(times, dtype=np.float64)
     ordered = moments.ndim == 1 and len(moments) > 0 and np.isfinite(moments).all()
     if not ordered or moments[0] < 0 or (np.diff(moments) <= 0).any():
@@ -186,7 +195,7 @@ def flow(J: ArrayLike, y: ArrayLike, alpha: float, times: ArrayLike, *, log_gamm
     def jacobian(_: float, x: Array) -> Array:
         return -K - 4 * alpha * np.diag(_sinh(x, 2 * log_gamma)[1])
 
-    end = max(float(moments[-1]), np.finfo(float).tiny)
+    end = float(moments[-1]) or 1.0
     with np.errstate(over="ignore", invalid="ignore"):  # a trial step that overflows is rejected
         path = solve_ivp(
             slope, (0.0, end), np.zeros_like(y), "LSODA", t_eval=moments, jac=jacobian, rtol=1e-9, atol=1e-9
@@ -208,8 +217,8 @@ def flow_limit(J: ArrayLike, y: ArrayLike, alpha: float, *, log_gamma: float = -
     Raises:
         InputError: an argument outside its range.
     """
-    J, y = system(J, y)
-    alpha, final = float(positive("alpha", alpha)), 2 * float(_small(log_gamma))
+    J, y, alpha = _single(J, y, alpha)
+    final = 2 * float(_small(log_gamma))
     unit = float(np.abs(y).max())
     x = np.zeros_like(y)
     if unit == 0:

@@ -70,6 +70,8 @@ def recovered(problem: Problem, lam: ArrayLike, tol: float) -> npt.NDArray[np.bo
 def threshold(problem: Problem, *, low: float = 1e-6, high: float = 1e3, digits: float = 1e-4) -> float:
     """The least λ from which on (26) recovers θ* and s*, found by search to a relative `digits`; infinite if none.
 
+    Searched is from `low` to `high`, in units of ‖UΣ⁻¹Vᵀθ*‖_∞ (`bound` for ρ = 0), whatever the problem's scale.
+
     (θ*, s*) solves (26) if some ν has Jᵀν = θ*, ν_i = λ sign(s*_i) where s*_i ≠ 0, and |ν_i| ≤ λ elsewhere. These are
     convex conditions on (ν, λ), so the good λ form an interval, and it is unbounded if (26) recovers at `high`.
 
@@ -78,8 +80,9 @@ def threshold(problem: Problem, *, low: float = 1e-6, high: float = 1e3, digits:
     """
     if not 0 < low < high:
         raise InputError(f"low must lie above 0 and below high, got {low} and {high}")
-    ends = np.log(low), np.log(high)
-    if not recovered(problem, high, 1e-6):
+    unit = bound(problem.J, problem.theta, 0) or 1.0
+    ends = np.log(low * unit), np.log(high * unit)
+    if not recovered(problem, high * unit, 1e-6):
         return np.inf
     while ends[1] - ends[0] > digits:
         trial = np.linspace(*ends, 10)[1:-1]

@@ -345,6 +345,18 @@ def test_threshold_is_that_of_the_linear_program(seed: int) -> None:
     assert recovery.threshold(problem) == pytest.approx(slow.threshold(problem.J, problem.theta, problem.s), rel=3e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1e7])
+def test_threshold_scales_with_the_problem(scale: float) -> None:
+    one = linear.simulate(20, 40, 3, 3, 0)
+    scaled = linear.Problem(one.J, one.theta * scale, one.s * scale, one.y * scale)
+    assert recovery.threshold(scaled) == pytest.approx(recovery.threshold(one) * scale, rel=3e-4)
+
+
+def test_the_flow_starts_at_zero() -> None:
+    problem = linear.simulate(5, 8, 2, 1, 0)
+    assert (linear.flow(problem.J, problem.y, 1.0, [0.0]).theta == 0).all()
+
+
 def test_no_threshold_when_all_labels_are_wrong() -> None:
     problem = linear.simulate(20, 30, 5, 20, 0)
     assert recovery.threshold(problem) == np.inf
@@ -474,6 +486,9 @@ def test_global_minimisers_have_no_descent_direction(seed: int) -> None:
         (lambda: linear.descend(np.eye(2), np.ones(2), 1.0, step=0.5), "step must lie in"),
         (lambda: linear.descend(np.eye(2), np.ones(2), 0.0), "alpha must be"),
         (lambda: linear.flow(np.eye(2), np.ones(2), 1.0, [1.0, 0.5]), "rising"),
+        (lambda: linear.flow(np.eye(2), np.ones(2), 1.0, [1.0, np.nan]), "rising"),
+        (lambda: linear.flow(np.eye(2), np.ones(2), [1.0, 2.0], [1.0]), "alpha a number"),
+        (lambda: linear.flow_limit(np.ones((3, 2, 2)), np.ones(2), 1.0), r"J must be \(N, p\)"),
         (lambda: recovery.coherence(np.zeros((3, 2))), "other than 0"),
         (lambda: recovery.threshold(linear.simulate(5, 8, 1, 1, 0), low=2.0, high=1.0), "below high"),
     ],
