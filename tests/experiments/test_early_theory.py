@@ -5,39 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from experiments.support import run, shown
 
-from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.early_theory import Figure6, Theorem
 from noiseproof.experiments.experiment import Done, Experiment
-
-NO_DATA = DataDir(None)
-
-
-def run(experiment: Experiment, seeds: int) -> list[Done]:
-    """Every cell, through JSON as the log keeps it."""
-    done = []
-    for cell in experiment.cells("paper", seeds):
-        cell = json.loads(json.dumps(cell))
-        done.append(Done(cell, json.loads(json.dumps(experiment.run(cell, NO_DATA)))))
-    return done
-
-
-def shown(experiment: Experiment, done: list[Done], folder: Path) -> list[list[str]]:
-    """The rows of the table; the picture must open and be more than blank."""
-    path = folder / "picture.png"
-    experiment.draw(done, path)
-    with Image.open(path) as picture:
-        assert picture.format == "PNG"
-        assert min(picture.size) > 300
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
-    table = experiment.table(done)
-    assert table is not None
-    header, rows = table
-    assert all(len(row) == len(header) for row in rows)
-    return rows
 
 
 @pytest.mark.parametrize("kind", [Figure6, Theorem])
@@ -49,7 +21,7 @@ def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
 def test_figure_6_learns_the_true_labels_first(tmp_path: Path) -> None:
     experiment = Figure6()
     experiment.N, experiment.WIDTH, experiment.LATE = 120, 150, 700  # type: ignore[misc]
-    done = run(experiment, seeds=1)
+    done = run(experiment, experiment.cells("paper", 1))
     assert len(shown(experiment, done, tmp_path)) == 4
     relu, softplus = (one.figures for one in done)
     early, late = relu["at"].index(experiment.EARLY), relu["at"].index(experiment.LATE)
@@ -63,7 +35,7 @@ def test_figure_6_learns_the_true_labels_first(tmp_path: Path) -> None:
 def test_theorem_2_3_holds_with_room_to_spare(tmp_path: Path) -> None:
     experiment = Theorem()
     experiment.SETTINGS = (("certificate", 2, 2), ("certificate", 3, 3))  # type: ignore[assignment, misc]
-    done = run(experiment, seeds=2)
+    done = run(experiment, experiment.cells("paper", 2))
     assert len(shown(experiment, done, tmp_path)) == 2
     for one in done:
         check(one)
@@ -82,7 +54,7 @@ def check(one: Done) -> None:
 def test_figure_6_at_full_size() -> None:
     experiment = Figure6()
     experiment.ACTIVATIONS = ("relu",)  # type: ignore[assignment, misc]
-    for one in run(experiment, seeds=2):
+    for one in run(experiment, experiment.cells("paper", 2)):
         early, late = (one.figures["at"].index(i) for i in (experiment.EARLY, experiment.LATE))
         assert one.figures["true_error"][early] <= 0.02
         assert one.figures["error"][late] <= 0.02
@@ -92,5 +64,5 @@ def test_figure_6_at_full_size() -> None:
 def test_theorem_2_3_at_the_size_it_asks_for() -> None:
     experiment = Theorem()
     experiment.SETTINGS = (("theorem", 2, 2),)  # type: ignore[assignment, misc]
-    for one in run(experiment, seeds=2):
+    for one in run(experiment, experiment.cells("paper", 2)):
         check(one)

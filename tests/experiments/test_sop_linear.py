@@ -7,37 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from experiments.support import run, shown
 
-from noiseproof.experiments.datadir import DataDir
-from noiseproof.experiments.experiment import Done, Experiment
+from noiseproof.experiments.experiment import Experiment
 from noiseproof.experiments.sop_linear import LOG_GAMMA, Figure2, Figure3, Figure4, Gamma
-
-NO_DATA = DataDir(None)
-
-
-def run(experiment: Experiment, seeds: int | None = None) -> list[Done]:
-    """Every cell, through JSON as the log keeps it."""
-    done = []
-    for cell in experiment.cells("paper", seeds):
-        cell = json.loads(json.dumps(cell))
-        done.append(Done(cell, json.loads(json.dumps(experiment.run(cell, NO_DATA)))))
-    return done
-
-
-def shown(experiment: Experiment, done: list[Done], folder: Path) -> list[list[str]]:
-    """The rows of the table; the picture must open and be more than blank."""
-    path = folder / "picture.png"
-    experiment.draw(done, path)
-    with Image.open(path) as picture:
-        assert picture.format == "PNG"
-        assert min(picture.size) > 300
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
-    table = experiment.table(done)
-    assert table is not None
-    header, rows = table
-    assert all(len(row) == len(header) for row in rows)
-    return rows
 
 
 @pytest.mark.parametrize("kind", [Figure2, Figure3, Figure4, Gamma])
@@ -49,7 +22,7 @@ def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
 def test_figure_2_has_its_valley_on_the_curve(tmp_path: Path) -> None:
     experiment = Figure2()
     experiment.ALPHAS = np.array([40.0, 4000.0])  # type: ignore[misc]
-    done = run(experiment)
+    done = run(experiment, experiment.cells("paper", None))
     rows = shown(experiment, done, tmp_path)
     assert len(rows) == 1
     for one in done:
@@ -68,7 +41,7 @@ def test_figure_2_has_its_valley_on_the_curve(tmp_path: Path) -> None:
 def test_figure_3_falls_at_the_threshold(tmp_path: Path) -> None:
     experiment = Figure3()
     experiment.VALUES = (10, 20)  # type: ignore[misc]
-    done = run(experiment, seeds=1)
+    done = run(experiment, experiment.cells("paper", 1))
     rows = shown(experiment, done, tmp_path)
     assert [row[:3] for row in rows] == [["20", "10", "1/1"], ["20", "20", "1/1"], ["10", "20", "1/1"]]
     for one in done:
@@ -82,7 +55,7 @@ def test_figure_3_falls_at_the_threshold(tmp_path: Path) -> None:
 def test_figure_4_has_no_failure_where_it_is_certified(tmp_path: Path) -> None:
     experiment = Figure4()
     experiment.WIDE, experiment.CORNER_RANKS = (1, 5, 61), (1, 2, 6)  # type: ignore[misc]
-    done = run(experiment, seeds=4)
+    done = run(experiment, experiment.cells("paper", 4))
     rows = shown(experiment, done, tmp_path)
     assert all(row[-1] == "0" for row in rows)
     assert sum(sum(one.figures["certified"]) for one in done) >= 12
@@ -93,7 +66,7 @@ def test_figure_4_has_no_failure_where_it_is_certified(tmp_path: Path) -> None:
 def test_gamma_study_closes_the_gap(tmp_path: Path) -> None:
     experiment = Gamma()
     experiment.LOGS, experiment.SHARES = (8, 32, 128), (0.1, 2.0)  # type: ignore[misc]
-    done = run(experiment, seeds=2)
+    done = run(experiment, experiment.cells("paper", 2))
     shown(experiment, done, tmp_path)
     for one in done:
         below, above = one.figures["theta"]
