@@ -1,5 +1,6 @@
 # The public names. `import noiseproof` reads this list and imports each name when it is first used.
 from noiseproof import coreset as coreset
+from noiseproof import pretrain as pretrain
 from noiseproof import theory as theory
 from noiseproof.data import LabeledData as LabeledData
 from noiseproof.data import augment as augment
@@ -7,6 +8,7 @@ from noiseproof.data import load as load
 from noiseproof.data import load_pair as load_pair
 from noiseproof.data import noise as noise
 from noiseproof.errors import InputError as InputError
+from noiseproof.features import load_backbone as load_backbone
 from noiseproof.interrupt import Interrupted as Interrupted
 from noiseproof.loop import fit as fit
 from noiseproof.method import Batch as Batch
@@ -27,7 +29,11 @@ from noiseproof.methods.elr import ELR as ELR
 from noiseproof.methods.elr import ELRLoss as ELRLoss
 from noiseproof.methods.gce import GCE as GCE
 from noiseproof.methods.gce import GCELoss as GCELoss
+from noiseproof.methods.label_noise import LabelNoise as LabelNoise
 from noiseproof.methods.mixup import MixUp as MixUp
+from noiseproof.methods.pull import Pull as Pull
+from noiseproof.methods.refine import Refine as Refine
+from noiseproof.methods.refine import RefineLoss as RefineLoss
 from noiseproof.methods.sce import SCE as SCE
 from noiseproof.methods.sce import SCELoss as SCELoss
 from noiseproof.methods.sop import SOP as SOP
@@ -35,6 +41,7 @@ from noiseproof.methods.sop import SOPLoss as SOPLoss
 from noiseproof.methods.sop_plus import SOPPlus as SOPPlus
 from noiseproof.predictor import Predictor as Predictor
 from noiseproof.predictor import load_model as load_model
+from noiseproof.pretrain import probe as probe
 from noiseproof.recipes import recipe as recipe
 from noiseproof.result import FitResult as FitResult
 

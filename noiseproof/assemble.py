@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from noiseproof.evaluate import eval_mode
 from noiseproof.method import Run
 from noiseproof.spec import split_call
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZERS = ("sgd", "adam", "adamw", "adadelta")
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -25,6 +26,23 @@ def require(condition: bool, name: str, value: Any, allowed: str) -> None:
     """Raise the standard sentence unless `condition` holds."""
     if not condition:
         raise InputError(f"{name} must be {allowed}, got {value!r}")
+
+
+def check_run(
+    epochs: int, batch_size: int | str, seed: int, clip: float | None, out: str | Path | None, resume: bool
+) -> None:
+    """The settings that every run of the loop has.
+
+    Raises:
+        InputError: one is outside its range.
+    """
+    require(isinstance(epochs, int) and epochs >= 1, "epochs", epochs, "a whole number, 1 or more")
+    fits = batch_size == "all" or (isinstance(batch_size, int) and batch_size >= 2)
+    require(fits, "batch_size", batch_size, "a whole number, 2 or more, or 'all'")
+    require(isinstance(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0 to 2**63 − 1")
+    require(clip is None or clip > 0, "clip", clip, "a norm above 0, or None")
+    if resume and out is None:
+        raise InputError("resume needs the run directory to continue; pass out=... (--out)")
 
 
 def pick_device(device: str | torch.device) -> torch.device:
@@ -140,6 +158,8 @@ def build_optimizer(
     fused = all(parameter.is_floating_point() for parameter in parameters)
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
+    if name == "adadelta":
+        return torch.optim.Adadelta(parameters, lr=lr, weight_decay=weight_decay)
     kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
     return kind(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=weight_decay, fused=fused)
 

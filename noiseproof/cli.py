@@ -1,4 +1,4 @@
-"""The command line: `noiseproof demo | fit | corrupt | reproduce | jacobian | methods | models | recipes`.
+"""The command line: `noiseproof demo | fit | pretrain | probe | corrupt | reproduce | jacobian | methods | models | …`.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -40,6 +40,8 @@ FIT_EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof fit cifar-10-batches-py --noise symmetric:0.4 --recipe sop-cifar10-sym
 
+  noiseproof fit cifar10-train.parquet --init runs/cifar10-sane --method sop
+
   noiseproof fit --out runs/digits-elr --resume
 """
 
@@ -68,13 +70,14 @@ def fit(
     method: Annotated[str, _option("A method or a stack: elr, 'early_stop(elr(lam=7))'.", panel=_TRAIN)] = "elr",
     model: Annotated[str, _option("A network, or auto. See: noiseproof models.", panel=_TRAIN)] = "auto",
     epochs: Annotated[int, _option("Passes over the training set.", panel=_TRAIN)] = 30,
-    batch_size: Annotated[int, _option("Examples in a step.", panel=_TRAIN)] = 128,
+    batch_size: Annotated[str, _option("Examples in a step, or all.", panel=_TRAIN, metavar="INTEGER|all")] = "128",
     lr: Annotated[float, _option("Learning rate.", panel=_TRAIN)] = 0.05,
     momentum: Annotated[float, _option("Momentum (Adam: its first beta).", panel=_TRAIN)] = 0.9,
     weight_decay: Annotated[float, _option("Weight decay.", panel=_TRAIN)] = 5e-4,
-    optimizer: Annotated[str, _option("sgd, adam or adamw.", panel=_TRAIN)] = "sgd",
+    optimizer: Annotated[str, _option("sgd, adam, adamw or adadelta.", panel=_TRAIN)] = "sgd",
     schedule: Annotated[
-        str, _option("cosine, constant, 'multi_step([40, 80])' or 'anneal_on_loss(0.5)'.", panel=_TRAIN)
+        str,
+        _option("cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", panel=_TRAIN),
     ] = "cosine",
     clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
     augment: Annotated[
@@ -86,6 +89,10 @@ def fit(
         ),
     ] = "auto",
     precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
+    init: Annotated[
+        str | None,
+        _option("A finished run to start from: its backbone, with a fresh head.", panel=_TRAIN, show_default=False),
+    ] = None,
     noise: Annotated[
         str | None,
         _option("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.", panel=_DATA),
@@ -116,7 +123,7 @@ def fit(
     quiet: Annotated[bool, _option("No progress.", "--quiet", "-q", panel=_RUN)] = False,
 ) -> None:
     """Fit a model that does not memorise the wrong labels."""
-    context.params.update({key: _anchored(context.params[key]) for key in ("data", "test", "labels")})
+    context.params.update({key: _anchored(context.params[key]) for key in ("data", "test", "labels", "init")})
     options = _remembered(context, out) if resume else _with_recipe(context)
     if options["data"] is None:
         raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
@@ -156,7 +163,7 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     passed = (
         "epochs", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "clip", "precision", "val",
-        "seed", "device", "checkpoint_seconds", "checkpoint_steps", "eval_examples",
+        "seed", "device", "checkpoint_seconds", "checkpoint_steps", "eval_examples", "init",
     )  # fmt: skip
     result = nf.fit(
         _choose_model(options["model"], train),
@@ -168,9 +175,14 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         resume=resume,
         progress=not quiet,
         notes={"command": command},
-        **{key: options[key] for key in passed},
+        **{key: options[key] for key in passed} | {"batch_size": _batch_size(options["batch_size"])},
     )
     _show(result, out)
+
+
+def _batch_size(value: int | str) -> int | str:
+    """A number (a recipe's, or as text), or "all"; `fit` refuses the rest."""
+    return int(value) if str(value).isdigit() else value
 
 
 def _anchored(source: str | None) -> str | None:
@@ -422,6 +434,8 @@ def main() -> None:
         sys.stderr.write(f"error: {where}{error.strerror or error}; check the path, its permissions and the disk\n")
         sys.exit(2)
 
+
+import noiseproof.cli_pretrain  # noqa: E402, F401  (adds its commands to `app`)
 
 if __name__ == "__main__":
     main()

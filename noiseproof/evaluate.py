@@ -61,6 +61,11 @@ def predict_all(run: Run, data: LabeledData) -> Tensor:
     return probability
 
 
+def losses(probability: Tensor, label: Tensor) -> Tensor:
+    """−log p of each label (B,), from probabilities (B, K)."""
+    return -probability.gather(1, label[:, None]).squeeze(1).clamp_min(1e-12).log()
+
+
 class Tally:
     """Adds up predictions over blocks of a data set.
 
@@ -76,7 +81,7 @@ class Tally:
         """Count the examples `rows` (B,), predicted with `probability` (B, K)."""
         label, guess = self.data.labels[rows], probability.argmax(dim=1)  # (B,)
         self.count += len(rows)
-        self.loss -= probability.gather(1, label[:, None]).clamp_min(1e-12).log().sum().item()
+        self.loss += losses(probability, label).sum().item()
         self.right += (guess == label).sum().item()
         if self.data.true_labels is not None:
             true_label = self.data.true_labels[rows]

@@ -19,6 +19,7 @@ from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation
 from noiseproof.errors import InputError
 from noiseproof.evaluate import Evaluation
+from noiseproof.features import start_from
 from noiseproof.feed import Feed
 from noiseproof.interrupt import Interrupted, Signals
 from noiseproof.method import Method, Run
@@ -35,12 +36,12 @@ def fit(
     method: str | Method = "elr",
     *,
     epochs: int = 30,
-    batch_size: int = 128,
+    batch_size: int | str = 128,
     lr: float = 0.05,
     momentum: float = 0.9,
     weight_decay: float = 5e-4,
     optimizer: str = "sgd",
-    schedule: str | schedules.Schedule = "cosine",
+    schedule: str | Callable[[schedules.Clock], float] = "cosine",
     clip: float | None = None,
     augment: str | Augmentation | Sequence[str | Augmentation] = "none",
     precision: str = "float32",
@@ -48,6 +49,7 @@ def fit(
     test: LabeledData | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
+    init: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_seconds: float = 60.0,
@@ -63,8 +65,10 @@ def fit(
             inputs (B, …) to logits (B, K).
         data: the training set; where it knows its `true_labels` they are used for reporting only.
         method: a name or call ("elr", "early_stop(elr(lam=7))") or a `Method`.
-        epochs, batch_size, lr, momentum, weight_decay, optimizer: "sgd", "adam" or "adamw" on the models' weights.
-        schedule: "constant", "cosine", "multi_step([40, 80])", "anneal_on_loss(0.5)", or a function of a `Clock`.
+        epochs, lr, momentum, weight_decay, optimizer: "sgd", "adam", "adamw" or "adadelta" on the models' weights.
+        batch_size: examples in a step, 2 or more; "all" is the whole training set, in one forward pass.
+        schedule: "constant", "cosine", "multi_step([40, 80])", "anneal_at(0.1)", "anneal_on_loss(0.5)", or a function
+            of a `Clock`.
         clip: largest norm of the gradient.
         augment: "none", "weak", "strong", … or a callable (inputs, generator) -> inputs; one, or one for each view.
         precision: "float32", "bfloat16", or "auto": bfloat16 where the device is fast at it.
@@ -72,6 +76,7 @@ def fit(
         test: a test set, used for reporting only; against its true labels, where it knows them.
         seed: gives the same bits on the same machine. The caller's own random state is left alone.
         device: "auto", "cpu", "cuda", …
+        init: the folder of a finished run of `pretrain` or `fit`: start from its backbone, with a fresh head.
         out: a run directory; without it nothing is written and a run cannot resume.
         resume: continue the run in `out`, to the same bits as if it had never stopped.
         checkpoint_seconds, checkpoint_steps: how often to save; the first that comes.
@@ -83,17 +88,14 @@ def fit(
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    require(isinstance(epochs, int) and epochs >= 1, "epochs", epochs, "a whole number, 1 or more")
-    require(isinstance(batch_size, int) and batch_size >= 2, "batch_size", batch_size, "a whole number, 2 or more")
-    require(isinstance(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0 to 2**63 − 1")
-    require(clip is None or clip > 0, "clip", clip, "a norm above 0, or None")
+    assemble.check_run(epochs, batch_size, seed, clip, out, resume)
     require(eval_examples is None or eval_examples >= 0, "eval_examples", eval_examples, "0 or more, or None for all")
-    if resume and out is None:
-        raise InputError("resume needs the run directory to continue; pass out=... (--out)")
     chosen = build_method(method)
     place = assemble.pick_device(device)
     autocast = assemble.pick_precision(precision, place)
-    rate = schedules.parse(schedule) if isinstance(schedule, str) else schedule
+    rate = schedules.of(schedule)
+    if rate.loss == "full" and eval_examples == 0:
+        raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
     train, held_out, rows = assemble.split_validation(data, val, seed)
     require(len(train) >= 2, "data", data, "two examples or more")
     test = assemble.match("test", test, train)
@@ -103,13 +105,15 @@ def fit(
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
         models = assemble.build_models(model, chosen.num_models, train, place)
+        if init is not None and not resume:
+            start_from(models, init)
         normalize = Normalize.of(train.take, len(train), image=train.is_image).to(place)
         run = Run(
             models=models,
             data=train,
             num_classes=train.num_classes,
             epochs=epochs,
-            batch_size=batch_size,
+            batch_size=len(train) if isinstance(batch_size, str) else batch_size,
             device=place,
             generator=torch.Generator().manual_seed(seed),
             normalize=normalize,
@@ -132,6 +136,7 @@ def fit(
             model, run, chosen, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=augment,
             precision=precision, seed=seed, val=held_out, test=test, eval_examples=eval_examples,
+            init=None if init is None else str(init),
         )  # fmt: skip
         loop.open(call, resume, notes)
         with torch.enable_grad():
@@ -182,7 +187,10 @@ class Loop:
         self.weight: Tensor | None = None  # (m,)
         self.batches_done = 0  # of the current epoch
         self.loss_sum = torch.zeros((), device=run.device)  # over the current epoch's examples
-        self.lowest_loss = math.inf
+        self.running_loss = 0.0  # kept only where the schedule looks at it
+        self.lowest_loss = math.inf  # of the schedule's kind
+        self.drops = 0  # of the rate, so far
+        self.annealed: float | None = None  # when the rate dropped, if it did in the current epoch; in epochs
         self.seconds = 0.0  # spent in steps
         self.epoch_seconds = 0.0
         self.finished = False
@@ -210,7 +218,9 @@ class Loop:
                         self.begin_epoch()
                     self.steps(signals)
                     self.end_epoch()
-                    self.finished = method.stop(run) or run.epoch >= run.epochs
+                    self.finished = (
+                        method.stop(run) or run.epoch >= run.epochs or self.rate.ended(self.clock(run.epoch))
+                    )
                     if signals.requested and not self.finished:
                         self.pause(signals)
             if self.rundir is not None:
@@ -261,6 +271,8 @@ class Loop:
 
             self.loss_sum.add_(loss.detach(), alpha=len(batch.label))
             run.step += 1
+            if self.rate.loss == "running":
+                self.watch(loss.item(), len(batches))
             self.batches_done = number + 1
             self.progress.step(run, run.epoch + self.batches_done / len(batches))
             if signals.requested or (self.rundir is not None and self.rundir.is_due(run.step)):
@@ -287,7 +299,6 @@ class Loop:
         if not math.isfinite(loss):
             remedy = f"set clip=1.0 or lower lr (now {self.base_lr[0]})"
             raise InputError(f"the training loss became {loss} in epoch {run.epoch + 1}; {remedy}")
-        self.lowest_loss = min(self.lowest_loss, loss)
         self.seconds += self.epoch_seconds
         run.epoch += 1
         record: dict[str, Any] = {
@@ -297,15 +308,33 @@ class Loop:
         }  # fmt: skip
         if len(self.order) < len(run.data) and run.data.wrong is not None:
             record["selected_right"] = 1 - float(run.data.wrong[self.order].float().mean())
-        run.history.append(record | self.evaluate(run))
+        if self.annealed is not None:
+            record["annealed"], self.annealed = self.annealed, None
+        record |= self.evaluate(run)
+        if self.rate.loss in ("epoch", "full"):
+            self.lowest_loss = min(self.lowest_loss, record["loss" if self.rate.loss == "epoch" else "train_loss"])
+        run.history.append(record)
         self.order = self.weight = None
         if self.rundir is not None:
             self.rundir.log(run.history[-1])
         self.progress.epoch(run)
 
+    def watch(self, loss: float, steps: int) -> None:
+        """Take a step's loss into the running mean: of all steps at first, then with a memory of the schedule's."""
+        share = max(1 / self.run.step, 1 / max(self.rate.memory * steps, 1))
+        self.running_loss += share * (loss - self.running_loss)
+        self.lowest_loss = min(self.lowest_loss, self.running_loss)
+
+    def clock(self, epoch: float) -> schedules.Clock:
+        """Where the run stands."""
+        return schedules.Clock(epoch, self.run.epochs, self.lowest_loss)
+
     def set_rate(self, epoch: float) -> None:
         """The learning rate of this moment."""
-        factor = self.rate(schedules.Clock(epoch, self.run.epochs, self.lowest_loss))
+        clock = self.clock(epoch)
+        factor, drops = self.rate(clock), self.rate.drops(clock)
+        if drops > self.drops:
+            self.drops, self.annealed = drops, epoch
         for group, base in zip(self.optimizers[0].param_groups, self.base_lr, strict=True):
             group["lr"] = base * factor
         self.run.lr = self.base_lr[0] * factor
@@ -331,7 +360,8 @@ class Loop:
             + ([torch.cuda.get_rng_state(run.device)] if cuda else []),
             "epoch": run.epoch, "step": run.step, "history": run.history,
             "order": self.order, "weight": self.weight, "batches_done": self.batches_done, "loss_sum": self.loss_sum,
-            "lowest_loss": self.lowest_loss, "seconds": self.seconds, "epoch_seconds": self.epoch_seconds,
+            "running_loss": self.running_loss, "lowest_loss": self.lowest_loss, "drops": self.drops,
+            "annealed": self.annealed, "seconds": self.seconds, "epoch_seconds": self.epoch_seconds,
             "finished": self.finished,
         }  # fmt: skip
 
@@ -353,9 +383,9 @@ class Loop:
         self.order, self.batches_done = state["order"], state["batches_done"]
         self.weight = None if state["weight"] is None else state["weight"].to(run.device)
         self.loss_sum.copy_(state["loss_sum"])
-        self.lowest_loss, self.seconds, self.epoch_seconds = (
-            state["lowest_loss"], state["seconds"], state["epoch_seconds"],
-        )  # fmt: skip
+        self.running_loss, self.lowest_loss = state["running_loss"], state["lowest_loss"]
+        self.drops, self.annealed = state["drops"], state["annealed"]
+        self.seconds, self.epoch_seconds = state["seconds"], state["epoch_seconds"]
         self.finished = state["finished"]
 
 

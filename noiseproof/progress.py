@@ -38,6 +38,9 @@ class Silent:
 def summary_line(record: dict[str, float]) -> str:
     """The figures of an epoch in one line."""
     names = {"train_loss": "loss", "train_accuracy": "train", "val_accuracy": "val", "test_accuracy": "test"}
+    names["knn_accuracy"] = "k-NN"
+    if "loss" in record:
+        record = {"train_loss": record["loss"], **record}  # the method's own, where the training set is not evaluated
     parts = [
         f"{short} {record[key]:.3f}" if key == "train_loss" else f"{short} {100 * record[key]:5.1f} %"
         for key, short in names.items()

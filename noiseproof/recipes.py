@@ -39,6 +39,14 @@ _PLUS = {
     **_SHARED, "model": "preact_resnet18", "epochs": 300, "schedule": "cosine", "augment": ("weak", "strong"),
     "val": None,
 }  # fmt: skip
+# Section 5 of Mirzasoleiman et al. (2020). It gives neither α of mixup (1 here) nor a warm-up (5 epochs here); for
+# WebVision neither batch size nor weight decay nor the factor of annealing: those of CIFAR.
+_MIRZASOLEIMAN = "Mirzasoleiman et al. 2020, Section 5"
+_CRUST = {
+    "model": "resnet32", "epochs": 120, "batch_size": 128, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4,
+    "optimizer": "sgd", "schedule": "multi_step([80, 100])", "augment": "weak", "val": None,
+}  # fmt: skip
+_CRUST_METHOD = "crust(ce, fraction=0.5, selection='medoids', by='prediction', weighted=True, mixup=1.0)"
 
 
 def _sop(name: str, lr_u: float, lr_v: float) -> str:
@@ -46,7 +54,24 @@ def _sop(name: str, lr_u: float, lr_v: float) -> str:
     return f"{name}(lr_u={lr_u}, lr_v={lr_v}, variant='authors'{more})"
 
 
+# Appendix B of Wei et al. (2023), for CIFAR-100: batches of 32 with label noise, of 256 without ("full batch"); a rate
+# of 0.01, and of 0.001 from iteration 40,000 of 400,000: 256 epochs of the one, 2,048 of the other. The rest, which it
+# does not say, is as in the code of HaoChen et al. (2021), whose set-up it adapts: momentum, augmentation, no
+# weight decay, no batch norm.
+_WEI = "Wei et al. 2023, Appendix B"
+_LARGE_BATCH = {
+    "model": "vgg19(batch_norm=False)", "epochs": 2048, "batch_size": 256, "lr": 0.01, "momentum": 0.9,
+    "weight_decay": 0.0, "optimizer": "sgd", "schedule": "anneal_at(0.1, factor=0.1)", "augment": "weak", "val": None,
+}  # fmt: skip
+_LABEL_NOISE = {**_LARGE_BATCH, "epochs": 256, "batch_size": 32}
+
 RECIPES: dict[str, Recipe] = {
+    "lnsgd-ls": Recipe("label-noise SGD, large then small rate", _WEI, _LABEL_NOISE, "label_noise(ce, rate=0.1)"),
+    "lnsgd-s": Recipe(
+        "label-noise SGD, small rate", _WEI, {**_LABEL_NOISE, "lr": 0.001, "schedule": "constant"},
+        "label_noise(ce, rate=0.1)",
+    ),
+    "fbgd-ls": Recipe("gradient descent in large batches, large then small rate", _WEI, _LARGE_BATCH, "ce"),
     "sop-cifar10-sym": Recipe("SOP on CIFAR-10, symmetric noise", _SOP, _CIFAR10, _sop("sop", 10, 10)),
     "sop-cifar10-asym": Recipe("SOP on CIFAR-10, asymmetric noise", _SOP, _CIFAR10, _sop("sop", 10, 100)),
     "sop-cifar100-sym": Recipe("SOP on CIFAR-100, symmetric noise", _SOP, _CIFAR100, _sop("sop", 1, 10)),
@@ -70,6 +95,11 @@ RECIPES: dict[str, Recipe] = {
             "schedule": "multi_step([50])", "augment": "weak", "val": None,
         },
         _sop("sop", 0.1, 1),
+    ),
+    "crust-cifar": Recipe("CRUST on CIFAR, medoids as in the paper", _MIRZASOLEIMAN, _CRUST, _CRUST_METHOD),
+    "crust-webvision": Recipe(
+        "CRUST on mini-WebVision, medoids as in the paper", _MIRZASOLEIMAN,
+        {**_CRUST, "model": "inception_resnet_v2", "epochs": 90, "schedule": "multi_step([30, 60])"}, _CRUST_METHOD,
     ),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from noiseproof import files
 from noiseproof.data import LabeledData
-from noiseproof.evaluate import Tally, predict_all
+from noiseproof.evaluate import Tally, losses, predict_all
 from noiseproof.method import Beliefs, Method, Run
 from noiseproof.predictor import FILE, Predictor
 
@@ -32,6 +32,7 @@ class FitResult:
     data: LabeledData  # as given to `fit`, with the examples that were held out
     beliefs: Beliefs  # of `data`, in its order: soft_label (n, K), suspicion (n,)
     split: np.ndarray  # (n,) "train" or "val": where each example of `data` went
+    losses: np.ndarray  # (m,) −log p of the label, of each example trained on, by the model as returned
     final: dict[str, float]  # figures of the model as returned
     test: LabeledData | None
     test_beliefs: Beliefs | None
@@ -65,7 +66,10 @@ class FitResult:
             beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])
             split[rows[1].numpy()] = "val"
         predictor = Predictor(run.models, run.normalize, data.class_names, data.input_shape, architecture)
-        return cls(run, method, predictor, data, beliefs, split, final, test, believed.get("test"))
+        return cls(
+            run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
+            test, believed.get("test"),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         figures = {key: round(value, 4) for key, value in self.final.items() if key.endswith("accuracy")}
@@ -98,7 +102,7 @@ class FitResult:
 
     def save(self, out: str | Path) -> None:
         """Write history, summary, weights, labels, curves and report to the folder `out`, each file atomically."""
-        from noiseproof.plots import plot_history
+        from noiseproof.plots import plot_run
         from noiseproof.report import write_report
 
         folder = Path(out)
@@ -108,7 +112,9 @@ class FitResult:
         self.predictor.save(folder / FILE)
         files.write_atomically(folder / "labels.parquet", self._write_labels)
         curves = folder / "curves.png"
-        files.write_atomically(curves, lambda path: plot_history({self.method.title(): self.history}, path))
+        wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
+        title = self.method.title()
+        files.write_atomically(curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title))
         write_report(folder / "report.html", self, picture=curves)
 
     def _write_labels(self, path: Path) -> None:

@@ -22,7 +22,10 @@ CHECKPOINT = "checkpoint.safetensors"
 INITIAL = "initial.safetensors"
 CONFIG = "config.json"
 HISTORY = "history.jsonl"
-RESULTS = ("summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html")
+RESULTS = (
+    "summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html",
+    "backbone.safetensors", "embedding.png", "neighbours.png",
+)  # fmt: skip
 
 
 def describe_call(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, unknown
 from noiseproof.spec import build_call
+
+LOSSES = ("running", "epoch", "full")
 
 
 class Clock(NamedTuple):
@@ -15,15 +18,31 @@ class Clock(NamedTuple):
 
     epoch: float  # epochs completed, with the fraction of the current one
     epochs: int  # epochs planned
-    lowest_loss: float = math.inf  # the lowest mean training loss of any completed epoch
+    lowest_loss: float = math.inf  # the lowest training loss so far, measured as the schedule's `loss` says
 
 
-Schedule = Callable[[Clock], float]
+@dataclass(frozen=True)
+class Schedule:
+    """A factor on the base rate, and what the loop should know beside it.
+
+    The functions are pure. A clock carries the lowest loss so far, which never rises: what it triggers happens once.
+    """
+
+    factor: Callable[[Clock], float]
+    drops: Callable[[Clock], int] = lambda clock: 0  # sudden drops so far: they are marked in history and pictures
+    ended: Callable[[Clock], bool] = lambda clock: False  # after an epoch: end the run here?
+    # the loss that clocks carry: "epoch", the mean over each epoch of what the method minimises; "running", the same as
+    # a running mean, seen after every step (on a GPU the loop then waits for each); "full", the history's `train_loss`
+    loss: str | None = None  # None: it does not look
+    memory: float = 1.0  # epochs that a running mean looks back
+
+    def __call__(self, clock: Clock) -> float:
+        return self.factor(clock)
 
 
 def constant() -> Schedule:
     """The base rate throughout."""
-    return lambda clock: 1.0
+    return Schedule(lambda clock: 1.0)
 
 
 def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
@@ -32,7 +51,16 @@ def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
     if not rising or not milestones or list(milestones) != sorted(milestones):
         raise InputError(f"milestones must be a list of epochs in rising order, got {milestones!r}; e.g. [40, 80]")
     _check_number("gamma", gamma, above=0)
-    return lambda clock: gamma ** sum(clock.epoch >= milestone for milestone in milestones)
+    return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones))
+
+
+def anneal_at(share: float, factor: float = 0.1) -> Schedule:
+    """Times `factor` from this share of the run on: `anneal_at(0.1)` after a tenth of the epochs planned."""
+    _check_number("share", share)
+    if share >= 1:
+        raise InputError(f"share of a schedule must lie in [0, 1), got {share!r}; for epochs write multi_step([40])")
+    _check_number("factor", factor)
+    return _falling(factor, lambda clock: int(clock.epoch / clock.epochs >= share))
 
 
 def cosine(final: float = 0.0, warmup: float = 0.0) -> Schedule:
@@ -46,17 +74,46 @@ def cosine(final: float = 0.0, warmup: float = 0.0) -> Schedule:
         share = (clock.epoch - warmup) / max(clock.epochs - warmup, 1e-9)
         return final + (1 - final) * (1 + math.cos(math.pi * min(share, 1.0))) / 2
 
-    return factor
+    return Schedule(factor)
 
 
-def anneal_on_loss(threshold: float, factor: float = 0.1) -> Schedule:
-    """Times `factor` from the epoch after the mean training loss of an epoch first reaches `threshold`, for good.
+def anneal_on_loss(
+    threshold: float, factor: float = 0.1, stop: float | None = None, loss: str = "running", memory: float = 1.0
+) -> Schedule:
+    """Times `factor` once the training loss first reaches `threshold`, for good; the run ends once it reaches `stop`.
 
-    The loss may rise again afterwards: the clock carries the lowest loss so far, so the drop happens exactly once.
+    "Until the training loss reaches q log 2 + ε₁ the large rate, then the small one until ε₂": Sec. 3.1 of Wei, Ren and
+    Du (2022), whose loss is that of all examples with their labels as given: `loss="full"`. The run ends with the epoch
+    in which `stop` was reached.
+
+    Args:
+        threshold, stop: losses, `stop` below `threshold`.
+        factor: above 0.
+        loss: "running", a running mean of what the method minimises, looked at after each step; "epoch", its mean over
+            each epoch; "full", `train_loss`, measured after each epoch without augmentation and added noise.
+        memory: epochs that the running mean looks back, above 0.
     """
     _check_number("threshold", threshold, above=-math.inf)
     _check_number("factor", factor, above=0)
-    return lambda clock: factor if clock.lowest_loss <= threshold else 1.0
+    _check_number("memory", memory, above=0)
+    if loss not in LOSSES:
+        raise unknown("loss of a schedule", str(loss), LOSSES)
+    if stop is not None:
+        _check_number("stop", stop, above=-math.inf)
+        if stop >= threshold:
+            raise InputError(f"stop must lie below the threshold, at which the rate falls, got {stop} and {threshold}")
+    return _falling(
+        factor,
+        lambda clock: int(clock.lowest_loss <= threshold),
+        ended=lambda clock: stop is not None and clock.lowest_loss <= stop,
+        loss=loss,
+        memory=memory,
+    )
+
+
+def _falling(factor: float, drops: Callable[[Clock], int], **more: Any) -> Schedule:
+    """Times `factor` at each drop."""
+    return Schedule(lambda clock: factor ** drops(clock), drops, **more)
 
 
 def _check_number(name: str, value: object, above: float | None = None) -> None:
@@ -70,11 +127,21 @@ def _check_number(name: str, value: object, above: float | None = None) -> None:
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": constant,
     "multi_step": multi_step,
+    "anneal_at": anneal_at,
     "cosine": cosine,
     "anneal_on_loss": anneal_on_loss,
 }
 
 
+def of(schedule: str | Callable[[Clock], float]) -> Schedule:
+    """A schedule from its text, from a function of a clock, or as it is."""
+    if isinstance(schedule, str):
+        return parse(schedule)
+    return schedule if isinstance(schedule, Schedule) else Schedule(schedule, loss="epoch")
+
+
 def parse(text: str) -> Schedule:
     """A schedule from text: `cosine`, `multi_step([40, 80])`, `anneal_on_loss(0.5, factor=0.1)`."""
-    return build_call(text, SCHEDULES, kind="schedule")
+    schedule = build_call(text, SCHEDULES, kind="schedule")
+    assert isinstance(schedule, Schedule)
+    return schedule

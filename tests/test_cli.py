@@ -216,7 +216,10 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "labels of another file": (["digits", "--labels", "label.csv:name"], "label.csv"),
     "labels of another length": (["digits", "--labels", "labels.csv:name"], "39"),
     "labels without the column": (["digits", "--labels", "labels.csv:nom"], "nom"),
-    "early stop without split": (["digits", "--method", "early_stop(ce)", "--val", "0"], "validation split"),
+    "early stop without split": (
+        ["digits", "--method", "early_stop(ce, criterion='val_loss')", "--val", "0"],
+        "validation split",
+    ),
     "test of another shape": (["digits", "--test", "good.csv"], "test"),
     "resume of nothing": (["--resume", "--out", "nowhere"], "there is no run in nowhere"),
     "resume without out": (["--resume"], "--resume needs the run directory"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from noiseproof import fit, methods, schedule
+from noiseproof import fit, methods, pretrain, schedule
 from noiseproof.cli import app
 from noiseproof.data import LabeledData, noise
 
@@ -91,9 +91,10 @@ def command_lines(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_command_lines_parse(path: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    parsers = {"method": methods.parse, "noise": noise.parse, "schedule": schedule.parse}
     for name, *words in command_lines(path.read_text(encoding="utf-8")):
         given = commands[name].make_context(name, words).params  # an unknown option raises
+        method = pretrain.build if name == "pretrain" else methods.parse
+        parsers = {"method": method, "noise": noise.parse, "schedule": schedule.parse}
         for key, parse in parsers.items():
             if given.get(key) is not None:
                 parse(given[key])

@@ -17,6 +17,7 @@ from noiseproof.interrupt import Interrupted
 from noiseproof.loop import fit
 from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.cross_entropy import CrossEntropy
+from noiseproof.plots import plot_runs
 from noiseproof.progress import Silent
 
 
@@ -93,13 +94,90 @@ def test_history_agrees_with_predictions(digits):
     assert summary["best"]["val_accuracy"] == max(record["val_accuracy"] for record in result.history)
 
 
-def test_anneal_on_loss_drops_the_rate_once(digits, tmp_path):
-    settings = {"epochs": 12, "schedule": "anneal_on_loss(1.9, factor=0.1)", "lr": 0.02}
-    rates = [record["lr"] for record in run(digits, **settings).history]
-    losses = [record["loss"] for record in run(digits, **settings).history]
-    first = next(i for i, loss in enumerate(losses) if loss <= 1.9)
-    assert 0 < first < 11
-    assert rates == pytest.approx([0.02] * (first + 1) + [0.002] * (11 - first))
+@pytest.mark.parametrize(("loss", "key"), [("epoch", "loss"), ("full", "train_loss")])
+def test_anneal_on_loss_drops_the_rate_once_and_ends_the_run(digits, loss, key):
+    settings = {"epochs": 30, "lr": 0.02, "eval_examples": None}
+    history = run(digits, schedule=f"anneal_on_loss(1.9, loss={loss!r})", **settings).history
+    first = next(i for i, record in enumerate(history) if record[key] <= 1.9)
+    assert 0 < first < 28
+    assert [record["lr"] for record in history] == pytest.approx([0.02] * (first + 1) + [0.002] * (29 - first))
+    assert {record["epoch"]: record["annealed"] for record in history if "annealed" in record} == {first + 2: first + 1}
+    stop = (history[first + 1][key] + history[first + 2][key]) / 2
+    ended = run(digits, schedule=f"anneal_on_loss(1.9, stop={stop}, loss={loss!r})", **settings).history
+    assert [record[key] for record in ended] == [record[key] for record in history[: first + 3]]
+
+
+class Losses(CrossEntropy):
+    """Cross-entropy that notes the loss and the rate of every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def loss(self, run, batch):
+        loss = super().loss(run, batch)
+        self.steps.append((loss.item(), run.lr))
+        return loss
+
+
+def test_a_running_loss_drops_the_rate_within_an_epoch(digits):
+    method, memory, size = Losses(), 0.5, -(-len(digits[0]) // 32)
+    schedule = f"anneal_on_loss(1.9, factor=0.5, memory={memory})"
+    history = run(digits, method, epochs=12, lr=0.02, schedule=schedule).history
+    mean, fell = 0.0, None
+    for step, (loss, lr) in enumerate(method.steps):
+        assert lr == pytest.approx(0.02 if fell is None else 0.01)
+        mean += (loss - mean) * max(1 / (step + 1), 1 / (memory * size))
+        fell = step + 1 if fell is None and mean <= 1.9 else fell
+    assert fell % size  # not at the end of an epoch, where "epoch" would see it as well
+    assert [record["annealed"] for record in history if "annealed" in record] == [pytest.approx(fell / size)]
+
+
+@pytest.mark.parametrize("kill", ["before", "after"])
+def test_a_drop_by_loss_survives_a_resume(digits, tmp_path, kill):
+    settings = {"schedule": "anneal_on_loss(1.9, stop=1.2)", "epochs": 40, "lr": 0.02, "method": "label_noise(elr)"}
+    whole = run(digits, out=tmp_path / "whole", **settings)
+    [at] = [record["annealed"] for record in whole.history if "annealed" in record]
+    size = whole.run.step // whole.run.epoch
+    step = round(at * size) + (-2 if kill == "before" else 1)
+    with pytest.raises(Interrupted):
+        run(digits, out=tmp_path / "cut", progress=_SignalAt(step), **settings)
+    resumed = run(digits, out=tmp_path / "cut", resume=True, **settings)
+    assert resumed.run.epoch == whole.run.epoch < 40
+    for one, other in zip(whole.history, resumed.history, strict=True):
+        for key in ("loss", "lr", "distance", "annealed"):
+            assert one.get(key) == other.get(key)
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_drop_is_marked_in_the_curves(tmp_path):
+    history = [{"train_accuracy": 0.1 * epoch, "epoch": epoch} for epoch in range(1, 6)]
+    pictures = []
+    for name, more in (("plain", {}), ("marked", {"annealed": 2.5})):
+        plot_runs({"run": [[*history[:2], history[2] | more, *history[3:]]]}, tmp_path / name)
+        pictures.append((tmp_path / name).read_bytes())
+    assert pictures[0] != pictures[1]
+
+
+def test_full_batch_is_gradient_descent(digits):
+    """batch_size="all": a step an epoch, on the gradient of the mean over all examples."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    twin = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    twin.load_state_dict(model.state_dict())
+    result = run(
+        digits, model=model, batch_size="all", epochs=3, lr=0.5, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
+    assert result.run.step == 3
+    inputs = result.run.normalize(digits[0].take(torch.arange(len(digits[0]))))
+    for _ in range(3):
+        twin.zero_grad()
+        nn.functional.cross_entropy(twin(inputs), digits[0].labels).backward()
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter -= 0.5 * parameter.grad
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_clipping_bounds_the_step(digits):
@@ -111,9 +189,9 @@ def test_bfloat16_trains(digits):
     assert run(digits, epochs=5, precision="bfloat16").history[-1]["train_accuracy"] > 0.3
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_optimizers(digits, optimizer):
-    assert run(digits, epochs=3, optimizer=optimizer, lr=0.01).history[-1]["train_accuracy"] > 0.2
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.01), ("adam", 0.01), ("adamw", 0.01), ("adadelta", 1.0)])
+def test_optimizers(digits, optimizer, lr):
+    assert run(digits, epochs=3, optimizer=optimizer, lr=lr).history[-1]["train_accuracy"] > 0.2
 
 
 def test_conv_net_resumes_in_its_memory_format(digits, tmp_path):
@@ -199,6 +277,10 @@ ONE = Scalar(10)
 BAD = {
     "epochs": ({"epochs": 0}, "epochs must be a whole number, 1 or more, got 0"),
     "batch size": ({"batch_size": 1}, "batch_size must be a whole number, 2 or more"),
+    "batch size as text": ({"batch_size": "whole"}, "or 'all', got 'whole'"),
+    "loss not measured": (
+        {"schedule": "anneal_on_loss(1, loss='full')", "eval_examples": 0}, "eval_examples=0 does not measure"
+    ),
     "rate": ({"lr": -1.0}, "lr must be a number above 0, got -1.0"),
     "momentum": ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
     "decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or above"),
@@ -220,7 +302,7 @@ BAD = {
     "model inputs": ({"model": nn.Linear(3, 10)}, "fails on the data"),
     "two networks": ({"model": Scalar(10), "method": "co_teaching"}, "trains 2 networks, got one module"),
     "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
-    "no split": ({"method": "early_stop(ce)"}, "needs a validation split"),
+    "no split": ({"method": "early_stop(ce, criterion='val_loss')"}, "needs a validation split"),
     "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "seconds above 0"),
     "test": ({"test": (1, 2)}, "test must be a LabeledData, got tuple"),
     "epochs as text": ({"epochs": "2"}, "epochs must be a whole number"),

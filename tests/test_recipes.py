@@ -16,6 +16,7 @@ from noiseproof.data.augment import policy
 from noiseproof.errors import InputError
 from noiseproof.loop import fit
 from noiseproof.recipes import RECIPES, recipe
+from noiseproof.spec import split_call
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -28,7 +29,8 @@ def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     for augment in augments:
         policy(augment, 32)
     schedule.parse(options["schedule"])
-    assert options["model"] in models.names()
+    name, more = split_call(options["model"], kind="model")
+    models.build(name, (3, 96, 96), 10, **more)
 
 
 def test_other_options_win_over_the_recipe(tmp_path: Path) -> None:
@@ -43,6 +45,20 @@ def test_other_options_win_over_the_recipe(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'sop-cifar10-sym'"):
         recipe("sop-cifar10-symm")
     assert "sop-webvision" in CliRunner().invoke(app, ["recipes"]).output
+
+
+@pytest.mark.parametrize("name", ["lnsgd-ls", "lnsgd-s", "fbgd-ls"])
+def test_label_noise_recipes_take_another_network(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["fit", "digits", "--recipe", name, "--model", "mlp", "--epochs", "10", "--limit", "300"]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out), "-q"])
+    assert result.exit_code == 0, result.output
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in history if "annealed" in record] == ([] if name == "lnsgd-s" else [2])
+    rates = [0.001] * 10 if name == "lnsgd-s" else [0.01] + [0.001] * 9
+    assert [record["lr"] for record in history] == pytest.approx(rates)
+    method = json.loads((out / "config.json").read_text())["call"]["method"]
+    assert method == ("ce()" if name == "fbgd-ls" else "label_noise(ce(), rate=0.1, anneal='constant')")
 
 
 def test_one_augmentation_for_each_view(tmp_path: Path) -> None:

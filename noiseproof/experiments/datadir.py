@@ -13,6 +13,7 @@ VARIABLE = "NOISEPROOF_DATA"
 PLACES = {  # name: what may lie in the data folder, the first that is there is read
     "cifar10": ("cifar10-train.parquet", "cifar10", "cifar-10-batches-py", "cifar-10-python.tar.gz"),
     "cifar100": ("cifar100-train.parquet", "cifar100", "cifar-100-python", "cifar-100-python.tar.gz"),
+    "mnist": ("mnist", "MNIST/raw"),
     "cifar10n": ("cifar10n-labels.csv", "CIFAR-10_human.pt"),
 }
 

@@ -1,8 +1,7 @@
 """The experiments of Liu et al. (2022) that train networks: Figure 1, Tables 1, 2 and 5, and CIFAR-10N as in Table 4.
 
-At the small scale: resnet8 on 6,000 images of CIFAR-10 (a tenth of them held out) at 16 × 16 pixels, 20 epochs,
-without augmentation, so that so short a run memorises. Rates of u and v are automatic there: the paper's are for 120
-epochs and more. At the paper's scale: the recipes of its Table A.1 (recipes.py).
+At the small scale of training.py rates of u and v are automatic: the paper's are for 120 epochs and more. At the
+paper's scale: the recipes of its Table A.1 (recipes.py).
 """
 
 from __future__ import annotations
@@ -10,19 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import bars
-from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
-from noiseproof.experiments.training import cell, group, spread, train
+from noiseproof.experiments.experiment import Cell, Done, Table
+from noiseproof.experiments.training import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell, group, spread
 from noiseproof.plots import plot_runs
 from noiseproof.recipes import recipe
-
-SMALL: dict[str, Any] = {
-    "model": "resnet8", "epochs": 20, "batch_size": 64, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4,
-    "schedule": "cosine", "augment": "none", "val": 0.1, "eval_examples": 1000,
-}  # fmt: skip
-SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
-ASYMMETRIC = "asymmetric:0.4"
 
 
 def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) -> dict[str, Any]:
@@ -37,14 +28,7 @@ def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) ->
     return options if method in ("sop", "sop_plus") else {**options, "method": method}
 
 
-class _Trained(Experiment):
-    """An experiment whose cells are runs of `fit`."""
-
-    def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
-        return train(cell, data)
-
-
-class Figure1(_Trained):
+class Figure1(Trained):
     """Accuracy over the epochs, cross-entropy against SOP, at 0, 20 and 40 % noise."""
 
     name = "sop-fig1"
@@ -81,40 +65,11 @@ class Figure1(_Trained):
                         for key, fs in groups.items()]  # fmt: skip
 
 
-class _Compared(_Trained):
-    """Methods in rows, settings in columns, test accuracy at the last epoch."""
+class _Compared(Compared):
+    """With the paper's recipes."""
 
-    settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"
-    methods: tuple[str, ...]
-    sets: tuple[str, ...] = ("cifar10",)  # at the paper's scale also cifar100
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
-        return [
-            cell(data, method, seed, noise=noise, **sizes,
-                 options=_options(scale, f"sop-{data}", method, asymmetric=noise == ASYMMETRIC))
-            for data in (self.sets if scale == "small" else ("cifar10", "cifar100"))
-            for noise in self.settings
-            for method in self.methods
-            for seed in range(seeds or (3 if scale == "small" else 5))
-        ]  # fmt: skip
-
-    def draw(self, done: list[Done], path: Path) -> None:
-        several = len({one.cell["data"] for one in done}) > 1
-        groups = group(done, lambda c: (c["method"], f"{c['data']} {c['noise']}" if several else c["noise"]))
-        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
-
-    def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["data"], c["method"], c["noise"]))
-        columns = list(dict.fromkeys((key[0], key[2]) for key in groups))
-        several = len({data for data, _ in columns}) > 1
-        header = ["test accuracy, last (best)", *[f"{data} {noise}" if several else noise for data, noise in columns]]
-        rows = []
-        for method in dict.fromkeys(key[1] for key in groups):
-            figures = [groups[data, method, noise] for data, noise in columns]
-            rows.append([method, *[f"{spread([f['last'] for f in fs])} ({spread([f['best'] for f in fs])})"
-                                   for fs in figures]])  # fmt: skip
-        return header, rows
+    def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
+        return _options(scale, f"sop-{data}", method, asymmetric=noise == ASYMMETRIC)
 
 
 class Table1(_Compared):
@@ -137,7 +92,7 @@ class Table2(_Compared):
     methods = ("ce", "mixup", "elr", "sop", "sop_plus")
 
 
-class Table5(_Trained):
+class Table5(Trained):
     """Time: every method in turn in one process, a few epochs, several rounds."""
 
     name = "sop-table5"
@@ -175,7 +130,7 @@ class Table5(_Trained):
         return {method: [seconds[method, s] / seconds["ce", s] for s in seeds] for method in self.methods}
 
 
-class CIFAR10N(_Trained):
+class CIFAR10N(Trained):
     """Human label noise."""
 
     name = "sop-cifar10n"
@@ -208,7 +163,7 @@ class CIFAR10N(_Trained):
         return header, rows
 
 
-class Variants(_Trained):
+class Variants(Trained):
     """The authors' code against Algorithm 1, automatic rates against fixed ones, over kinds of noise."""
 
     name = "sop-variants"
@@ -258,7 +213,7 @@ class Variants(_Trained):
         return ["test accuracy, last; AUROC", *self.kinds], rows
 
 
-class Visits(_Trained):
+class Visits(Trained):
     """Automatic rates: how fast should a label that the network always contradicts be explained away?"""
 
     name = "sop-visits"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof.coreset import facility_location
+from noiseproof.coreset.core import core
 from noiseproof.coreset.gradients import last_layer_gradients
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import predict_all
@@ -26,7 +27,7 @@ from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
 from noiseproof.methods import _check
 from noiseproof.methods.mixup import sample_lam
 
-SELECTIONS = {"medoids": "auto", "trimmed": "trimmed", "central": "central"}
+SELECTIONS = ("central", "smallest", "trimmed", "medoids")
 GROUPS = ("label", "prediction")
 _LEAST = 0.1  # of the examples, that an automatic fraction selects
 
@@ -44,8 +45,9 @@ class CRUST(Wrapper):
         inner: the method to train with; it must not select examples of its own.
         fraction: of each class's examples to select, in (0, 1]; or "auto": the share of all labels that the network
             agrees with at the moment.
-        selection: "central", the examples nearest to all others of their class; "medoids", those that represent all
-            (Eq. 6); "trimmed", medoids that may leave the rest 1 − fraction unrepresented.
+        selection: "central", the examples nearest to all others of their class; "smallest", those of the smallest
+            gradient; "trimmed", those nearest to one example, which is chosen so that they are near: a medoid that may
+            leave the rest out; "medoids", those that represent all (Eq. 6).
         by: classes are the observed labels, "label", or the predicted ones, "prediction".
         warmup: epochs on all examples first, at least 1; no more than a quarter of the run.
         every: epochs between selections, at least 1.
@@ -123,13 +125,14 @@ class CRUST(Wrapper):
         guess = predicted.argmax(dim=1)
         fraction = max(_LEAST, float((guess == label).float().mean())) if self.fraction == "auto" else self.fraction
         groups = (label if self.by == "label" else guess).unique(return_inverse=True)[1]
-        coreset = facility_location(
-            last_layer_gradients(predicted, label),
-            float(fraction),
-            algorithm=SELECTIONS[self.selection],
-            groups=groups,
-            trim=min(1 - float(fraction), 0.99) if self.selection == "trimmed" else None,
-        )
+        rows, share = last_layer_gradients(predicted, label), float(fraction)
+        if self.selection == "smallest":
+            coreset = core(rows, share, groups=groups, centre=torch.zeros(rows.shape[1]))
+        elif self.selection == "trimmed":
+            coreset = core(rows, share, groups=groups)
+        else:
+            algorithm = "central" if self.selection == "central" else "auto"
+            coreset = facility_location(rows, share, algorithm=algorithm, groups=groups)
         self.chosen.zero_()
         self.chosen[coreset.indices.to(self.chosen.device)] = True
         owner = torch.where(coreset.assignment >= 0, coreset.indices[coreset.assignment.clamp_min(0)], -1)

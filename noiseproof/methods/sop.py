@@ -340,7 +340,7 @@ class SparseOverParameterization(Method):
             variant=self.variant,
             visits=min(self.visits, max(_FEWEST_VISITS, run.epochs / 2)),
             std=self.std,
-            full_u=self.full_u,
+            full_u=self.full_u or run.relabels,
             state_dtype=self.state_dtype,
             state_file=self.state_file,
         )
@@ -371,7 +371,8 @@ class SOP(SparseOverParameterization):
         visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
             memorised first.
         std: of the initial u and v, in (0, 1).
-        full_u: K entries of u for each example in place of one; for labels that change during the run.
+        full_u: K entries of u for each example in place of one; for labels that change during the run. Within
+            `label_noise`, where they do, it is on by itself.
         state_dtype: what u and v are kept in: "float32", "float16", "bfloat16" or "float64".
         state_file: keep u and v in this file, memory-mapped, for n · K beyond memory.
 

@@ -16,7 +16,7 @@ from noiseproof.models.inception import InceptionResNetV2
 from noiseproof.models.resnet import preact_resnet18, resnet8, resnet18, resnet20, resnet32, resnet34, resnet50
 from noiseproof.models.shallow import shallow
 from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
-from noiseproof.models.vgg import vgg11, vgg19
+from noiseproof.models.vgg import vgg8, vgg11, vgg19
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ ENTRIES: dict[str, Entry] = {
     "resnet34": Entry(resnet34, "ResNet-34; stem by image size: ELR and SOP on CIFAR", 1),
     "resnet50": Entry(resnet50, "ResNet-50; stem by image size: SANE, SOP on Clothing1M", 1),
     "preact_resnet18": Entry(preact_resnet18, "pre-activation ResNet-18; stem by image size: SOP+", 1),
+    "vgg8": Entry(vgg8, "four groups of VGG-11, narrow: CIFAR at small scale", 16),
     "vgg11": Entry(vgg11, "VGG-11, one dense layer", 32),
     "vgg19": Entry(vgg19, "VGG-19, one dense layer (Wei et al. on CIFAR-100)", 32),
     "inception_resnet_v2": Entry(InceptionResNetV2, "Inception-ResNet-v2, made for 299×299: WebVision", 75),

@@ -1,4 +1,4 @@
-"""VGG at CIFAR size: 3×3 convolutions in five groups, each halved by max-pooling, and a 512-d linear classifier."""
+"""VGG at CIFAR size: 3×3 convolutions in groups, each halved by max-pooling, and a linear classifier."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from noiseproof.errors import InputError
 from noiseproof.models.backbone import Backbone, he_init
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -14,26 +15,32 @@ WIDTHS = (64, 128, 256, 512, 512)
 class VGG(Backbone):
     """Simonyan & Zisserman 2015, Table 1, with the three dense layers replaced by one, as is usual on CIFAR.
 
-    Wei et al. (label noise and annealing, Appendix B) train "a VGG19" on CIFAR-100 and say no more. Whether with batch
-    norm is open: they adapt the set-up of HaoChen et al. 2021, whose published commands say `--arch vgg19`, not which
-    form that is. Pass `batch_norm=False` for the plain one.
+    Wei et al. 2023 (label noise and annealing, Appendix B) train "a VGG19" on CIFAR-100 and say no more. They adapt the
+    set-up of HaoChen et al. 2021, whose published `vgg19` has one dense layer and no batch norm: `batch_norm=False`.
 
-    Differs from the paper: batch norm (default), one dense layer, a global average for images above 32×32.
+    Differs from the paper: batch norm (default), one dense layer, a global average of what the last pooling leaves.
 
     Args:
-        input_shape: (C, H, W), at least 32×32.
+        input_shape: (C, H, W), at least 2**g × 2**g for g groups.
         num_classes: K.
-        depths: convolutions in each of the five groups.
+        depths: convolutions in each group.
+        widths: maps of each group.
         batch_norm: normalise before each ReLU. Convolutions keep their bias, as in torchvision's vgg*_bn.
     """
 
     def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, *, depths: Sequence[int], batch_norm: bool
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        depths: Sequence[int],
+        widths: Sequence[int] = WIDTHS,
+        batch_norm: bool,
     ) -> None:
         super().__init__()
         self.body = nn.Sequential()
         inputs = input_shape[0]
-        for convolutions, width in zip(depths, WIDTHS, strict=True):
+        for convolutions, width in zip(depths, widths, strict=True):
             for _ in range(convolutions):
                 self.body.append(nn.Conv2d(inputs, width, 3, padding=1))
                 if batch_norm:
@@ -46,7 +53,15 @@ class VGG(Backbone):
         he_init(self)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.body(x).mean(dim=(2, 3))  # (B, 512)
+        return self.body(x).mean(dim=(2, 3))  # (B, widths[-1])
+
+
+def vgg8(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16, batch_norm: bool = True) -> VGG:
+    """The first four groups of configuration A, from `width` to 8·`width` maps. Ours, for small images on a laptop."""
+    if width < 1:
+        raise InputError(f"width must be positive, got {width}; pass e.g. width=16")
+    widths = [width * scale for scale in (1, 2, 4, 8)]
+    return VGG(input_shape, num_classes, depths=(1, 1, 2, 2), widths=widths, batch_norm=batch_norm)
 
 
 def vgg11(input_shape: tuple[int, ...], num_classes: int, *, batch_norm: bool = True) -> VGG:

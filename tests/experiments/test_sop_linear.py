@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from experiments.support import run, shown
 
-from noiseproof.experiments.experiment import Experiment
 from noiseproof.experiments.sop_linear import LOG_GAMMA, Figure2, Figure3, Figure4, Gamma
-
-
-@pytest.mark.parametrize("kind", [Figure2, Figure3, Figure4, Gamma])
-def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
-    cells = [json.dumps(cell) for cell in kind().cells("paper", None)]
-    assert len(set(cells)) == len(cells)
 
 
 def test_figure_2_has_its_valley_on_the_curve(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_text_round_trip(name: str) -> None:
         ("Co-Teaching(forget-rate=1e-1)", "co_teaching(forget_rate=0.1, warmup=10, exponent=1.0)"),
         ("sce(A=-6)", "sce(alpha=0.1, beta=1.0, A=-6.0)"),
         (
-            "early-stop(elr(lam=7), patience=5, metric='val_loss')",
-            "early_stop(elr(beta=0.7, lam=7.0), patience=5, metric='val_loss')",
+            "early-stop(elr(lam=7), patience=3, criterion='distance(0.8)')",
+            "early_stop(elr(beta=0.7, lam=7.0), criterion='distance(radius=0.8, relative=True)', patience=3)",
         ),
         (
             "forward(transition=[[0.75, 0.25], (0.5, 0.5)])",
@@ -121,7 +121,7 @@ def test_table_is_complete() -> None:
     assert sorted(rows) == NAMES
     assert rows["elr"].cls == "ELR"
     assert rows["elr"].options == {"beta": 0.7, "lam": 3.0}
-    assert rows["early_stop"].options == {"patience": 10, "metric": "val_accuracy"}
+    assert rows["early_stop"].options == {"criterion": "agreement", "patience": 5}
     assert rows["ce"].options == {}
     assert rows["co_teaching"].needs == "noise rate"
     for row in rows.values():

@@ -1,0 +1,144 @@
+"""What SANE costs beside MoCo, what augmentation takes of a step, and k-NN against one matrix product.
+
+python benchmarks/pretrain.py [--quick] [--threads N]     writes results/pretrain.json
+
+Steps are whole ones: augmentation, forward, backward, optimizer, momentum network, dictionary. MoCo passes the query
+forward and backward (1 + 2) and the key forward (1), SANE a mixed query forward and backward besides: 7/4 of MoCo by
+passes. All sides take turns within a round, so that a slow moment of the machine hits each of them; ratios are of the
+rounds' fastest times, beside their median and range. With one thread the processor's time counts, which other
+programs on the machine disturb less than the clock on the wall; scikit-learn then has one thread too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from common import machine, show, write
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from noiseproof import models
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.augment import policy
+from noiseproof.feed import Feed
+from noiseproof.method import Run
+from noiseproof.pretrain import build, probes
+from noiseproof.pretrain.train import projection_head
+
+METHODS = ("moco", "moco(groups=4)", "sane", "sane(mixup='none')")
+
+
+def take_turns(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each side in each round, after one to warm up; of the processor where one thread works."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, side in sides.items():
+            began = clock()
+            side()
+            if number:
+                times[name].append(clock() - began)
+    return times
+
+
+def compare(times: dict[str, list[float]], base: str) -> dict[str, dict[str, Any]]:
+    """Milliseconds and ratios to the side `base`."""
+    found = {}
+    for name, values in times.items():
+        ratios = [a / b for a, b in zip(values, times[base], strict=True)]
+        found[name] = {
+            "ms": 1000 * min(values), "ratio": min(values) / min(times[base]), "median": statistics.median(ratios),
+            "range": [min(ratios), max(ratios)],
+        }  # fmt: skip
+    return found
+
+
+def stepper(method: str, model: str, side: int, batch: int) -> tuple[Callable[[], None], Callable[[], object]]:
+    """A whole training step, and its augmentation alone."""
+    torch.manual_seed(0)
+    n = 4 * batch
+    images = torch.randint(256, (n, 3, side, side), dtype=torch.uint8)
+    data = LabeledData(images, torch.arange(n) % 10)
+    network = models.build(model, (3, side, side), 10)
+    network.head = projection_head(network.num_features, 128)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    normalize = Normalize([0.5] * 3, [0.25] * 3)
+    built = build(method)
+    run = Run(
+        models=nn.ModuleList([network]), data=data, num_classes=10, epochs=100, batch_size=batch,
+        device=torch.device("cpu"), generator=torch.Generator().manual_seed(0), normalize=normalize, step=200,
+    )  # fmt: skip
+    built.start(run)
+    # a dictionary of the paper's size, whatever the number of images here
+    dictionary = nn.functional.normalize(torch.randn(4096, 128), dim=1)
+    built.register_buffer("dictionary", dictionary)
+    feed = Feed(data, normalize, (policy("simclr", side),) * built.num_views, run.device, 0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
+    rows = torch.arange(batch)
+
+    def step() -> None:
+        one = feed.load(rows, None)
+        loss = built.loss(run, one)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        built.after_step(run, one)
+
+    return step, lambda: feed.load(rows, None)
+
+
+def knn_sides(queries: int, bank: int, width: int) -> dict[str, Callable[[], object]]:
+    """Our search, one matrix product of its size, and scikit-learn's brute force."""
+    from sklearn.neighbors import NearestNeighbors
+
+    torch.manual_seed(0)
+    unit = nn.functional.normalize
+    known, asked = unit(torch.randn(bank, width), dim=1), unit(torch.randn(queries, width), dim=1)
+    labels = torch.arange(bank) % 10
+    brute = NearestNeighbors(n_neighbors=50, algorithm="brute").fit(known.numpy())  # unit vectors: the cosine's order
+    return {
+        "matrix product": lambda: asked @ known.T,
+        "k-NN": lambda: probes.knn(known, labels, asked, k=50),
+        "scikit-learn": lambda: brute.kneighbors(asked.numpy()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, resnet8 alone, a tenth of the k-NN")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    threadpool_limits(options.threads)
+    rounds = 3 if options.quick else 8
+    rows, results = [], {}
+    cases = [("resnet8", 32, 128), ("resnet20", 32, 128), ("resnet18", 32, 64)]
+    for model, side, batch in cases[: 1 if options.quick else None]:
+        sides: dict[str, Callable[[], object]] = {}
+        for method in METHODS:
+            sides[method], augment = stepper(method, model, side, batch)
+        sides["augmentation, two views"] = augment
+        found = compare(take_turns(sides, rounds), "moco")
+        results[f"{model}, 3×{side}×{side}, batch {batch}"] = found
+        for name, f in found.items():
+            low, high = f["range"]
+            rows.append([f"{model}, batch {batch}", name, f"{f['ms']:.1f}", f"{f['ratio']:.3f}", f"{f['median']:.3f}",
+                         f"{low:.2f} … {high:.2f}"])  # fmt: skip
+    header = ["network", "step", "ms", "ratio of best", "median ratio", "range"]
+    show("A step of pre-training relative to MoCo's", header, rows)
+    size = (1000, 5000, 512) if options.quick else (10_000, 50_000, 512)
+    found = compare(take_turns(knn_sides(*size), 2 if options.quick else 3), "matrix product")
+    lines = [[name, f"{f['ms']:.0f}", f"{f['ratio']:.2f}", f"{f['median']:.2f}", "{:.2f} … {:.2f}".format(*f["range"])]
+             for name, f in found.items()]  # fmt: skip
+    title = "{:,} queries against {:,} × {} features, 50 neighbours".format(*size)
+    show(title, ["", "ms", "ratio of best", "median ratio", "range"], lines)
+    write("pretrain", {"steps": results, "knn": found, "knn_size": size, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""The commands `noiseproof pretrain` and `noiseproof probe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noiseproof.cli import (
+    _DATA,
+    _RUN,
+    _TRAIN,
+    _anchored,
+    _choose_model,
+    _fresh_folder,
+    _option,
+    _read,
+    _remembered,
+    app,
+)
+from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+
+PRETRAIN_EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof pretrain cifar10-train.parquet --model resnet18 --epochs 200
+
+  noiseproof pretrain cifar10-train.parquet --method 'sane(crops=1)' --mix-augment sane-strong
+
+  noiseproof pretrain photos/ --image-size 64 --method moco
+
+  noiseproof pretrain --out runs/photos-moco-s0 --resume
+"""
+
+
+@app.command(epilog=PRETRAIN_EXAMPLES)
+def pretrain(
+    context: typer.Context,
+    data: Annotated[
+        str | None,
+        typer.Argument(help="As of fit; labels are used to report, never to train.", show_default=False),
+    ] = None,
+    method: Annotated[str, _option("sane, moco, or with options: 'sane(lam=0.5)'.", panel=_TRAIN)] = "sane",
+    model: Annotated[str, _option("A network, or auto. See: noiseproof models.", panel=_TRAIN)] = "auto",
+    epochs: Annotated[int, _option("Passes over the training set.", panel=_TRAIN)] = 200,
+    batch_size: Annotated[int, _option("Images in a step.", panel=_TRAIN)] = 256,
+    lr: Annotated[float, _option("Learning rate.", panel=_TRAIN)] = 0.03,
+    momentum: Annotated[float, _option("Momentum (Adam: its first beta).", panel=_TRAIN)] = 0.9,
+    weight_decay: Annotated[float, _option("Weight decay.", panel=_TRAIN)] = 1e-4,
+    optimizer: Annotated[str, _option("sgd, adam, adamw or adadelta.", panel=_TRAIN)] = "sgd",
+    schedule: Annotated[str, _option("cosine, constant, 'cosine(warmup=5)', …", panel=_TRAIN)] = "cosine",
+    clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
+    augment: Annotated[
+        str, _option("none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.", panel=_TRAIN)
+    ] = "simclr",
+    mix_augment: Annotated[
+        str | None, _option("Of the extra views of 'sane(crops=1)'; by default --augment.", panel=_TRAIN)
+    ] = None,
+    crop_sizes: Annotated[str | None, _option("Pixels of the extra views: 224,192,160,128,96.", panel=_TRAIN)] = None,
+    dim: Annotated[int, _option("Outputs of the projection head.", panel=_TRAIN)] = 128,
+    hidden: Annotated[int | None, _option("Its hidden width; by default the number of features.", panel=_TRAIN)] = None,
+    precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
+    label_column: Annotated[str | None, _option("The column that holds the label.", panel=_DATA)] = None,
+    image_column: Annotated[str | None, _option("The column that holds the image.", panel=_DATA)] = None,
+    feature_columns: Annotated[
+        str | None, _option("The columns to use as features: a,b,c; by default every numeric one.", panel=_DATA)
+    ] = None,
+    image_size: Annotated[int | None, _option("Resize images to this many pixels.", panel=_DATA)] = None,
+    limit: Annotated[int | None, _option("Use only so many training examples.", panel=_DATA, min=1)] = None,
+    test: Annotated[
+        str | None, _option("A set to probe with; by default the source's own, else a fifth of the data.", panel=_DATA)
+    ] = None,
+    probe_every: Annotated[
+        int | None, _option("Epochs between k-NN probes; by default twenty in a run; 0: none.", panel=_RUN)
+    ] = None,
+    probe_examples: Annotated[int, _option("Training examples the probe knows.", panel=_RUN)] = 5000,
+    seed: Annotated[int, _option("The same seed gives the same bits.", panel=_RUN)] = 0,
+    out: Annotated[Path | None, _option("The run directory; by default a new one under runs/.", panel=_RUN)] = None,
+    resume: Annotated[
+        bool, _option("Continue the run in --out; its options are remembered.", "--resume", panel=_RUN)
+    ] = False,
+    device: Annotated[str, _option("auto, cpu, cuda, mps.", panel=_RUN)] = "auto",
+    checkpoint_seconds: Annotated[float, _option("Save this often.", panel=_RUN)] = 60.0,
+    checkpoint_steps: Annotated[int | None, _option("Save every so many steps.", panel=_RUN)] = None,
+    quiet: Annotated[bool, _option("No progress.", "--quiet", "-q", panel=_RUN)] = False,
+) -> None:
+    """Pre-train a backbone without labels: MoCo or SANE."""
+    context.params.update({key: _anchored(context.params[key]) for key in ("data", "test")})
+    options = _remembered(context, out) if resume else dict(context.params)
+    if options["data"] is None:
+        raise InputError("give the data to pre-train on, e.g. noiseproof pretrain photos/ --image-size 64 (see --help)")
+    from noiseproof.interrupt import Interrupted
+
+    try:
+        _pretrain(options, resume, quiet)
+    except Interrupted as stop:
+        typer.echo(str(stop), err=True)
+        raise typer.Exit(130) from None
+
+
+def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
+    """Run `pretrain` with the options of the command line."""
+    from rich.markup import escape
+
+    from noiseproof.console import console, table
+    from noiseproof.pretrain import build
+    from noiseproof.pretrain import pretrain as run
+    from noiseproof.pretrain.report import figures
+    from noiseproof.rundir import RunDir
+
+    method = build(options["method"])
+    out = Path(options["out"] or _fresh_folder(options["data"], method.name, options["seed"]))
+    if not resume:
+        RunDir(out).ensure_free()
+    train, test = _load(options, quiet)
+    augment = options["augment"]
+    passed = (
+        "epochs", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "clip", "mix_augment", "dim",
+        "hidden", "precision", "probe_every", "probe_examples", "seed", "device", "checkpoint_seconds",
+        "checkpoint_steps",
+    )  # fmt: skip
+    result = run(
+        _choose_model(options["model"], train),
+        train,
+        method,
+        test=test,
+        augment=[one.strip() for one in augment.split(",")] if "," in augment else augment,
+        crop_sizes=_sizes(options["crop_sizes"]),
+        out=out,
+        resume=resume,
+        progress=not quiet,
+        notes={"command": {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}},
+        **{key: options[key] for key in passed},
+    )
+    console.print(table(f"{method.title()} on {len(train):,} examples", *figures(result)))
+    console.print(f"Wrote [bold]{escape(str(out))}[/bold]: report.html, backbone.safetensors, pictures")
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    """`224,192` as numbers."""
+    if text is None:
+        return None
+    if not all(part.strip().isdigit() for part in text.split(",")):
+        raise InputError(f"crop_sizes must be whole numbers, e.g. 224,192,160,128,96, got {text!r}")
+    return [int(part) for part in text.split(",")]
+
+
+def _load(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData | None]:
+    """Training and test set of the options of `pretrain` or `fit`, under the labels the source has."""
+    return _read({"labels": None, "noise": None} | options, quiet)
+
+
+@app.command(epilog="[bold]Example[/bold]  noiseproof probe runs/cifar10-train-sane-s0")
+def probe(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run of pretrain or fit.")],
+    data: Annotated[
+        str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="A test set; by default the source's own, else a fifth.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training examples.")] = None,
+    k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
+    at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
+    from noiseproof import features
+    from noiseproof.console import console, table
+    from noiseproof.pretrain import probes
+    from noiseproof.rundir import RunDir
+
+    trained = features.load_backbone(run, device=device)
+    options = RunDir(run).config()["notes"].get("command")
+    if not isinstance(options, dict):
+        raise InputError(f"the run in {run} was not begun by the command line; call nf.probe.probe in Python")
+    changes = {"data": data, "test": test, "limit": limit}
+    if data is not None:
+        options |= {"test": None, "limit": None}
+    options |= {key: value for key, value in changes.items() if value is not None}
+    known, asked = _load(options, quiet)
+    assert asked is not None
+    found = {"pre-trained": probes.probe(trained, known, asked.recast(known.class_names), k=k)}
+    if at_random:
+        found["random weights"] = probes.probe(features.at_random(trained), known, asked.recast(known.class_names), k=k)
+    rows = [[name, *(f"{100 * one[key]:.1f} %" for key in ("knn", "linear"))] for name, one in found.items()]
+    title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
+    console.print(table(title, ["", f"{k}-NN", "linear"], rows))
+    if export is not None:
+        features.export(trained, export)
+        console.print(f"Wrote [bold]{export}[/bold]")

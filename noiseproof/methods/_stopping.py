@@ -1,0 +1,348 @@
+"""When to stop: what `early_stop` watches. None of it sees a test label, or a label known to be right.
+
+After each epoch a criterion gives a verdict on that epoch, or on one a little before it (`lag`), so that all can watch
+one run side by side. With f_t(x_i) the predicted class after epoch t, ℓ_i = −log p(y_i | x_i), and m training examples:
+
+    val_accuracy   accuracy on held-out labels, as noisy as the others; val_loss: minus the mean loss there
+    agreement      a_t = 1/m Σ_i [f_t(x_i) = the class most epochs before t predicted]
+    changes        −1/m Σ_i [f_t(x_i) ≠ f_{t−1}(x_i)], mean of three epochs
+    mixture        −P(an example is taken for the wrong mode) / weight of the smaller mode, for two normal modes fitted
+                   to the ℓ_i; mean of three epochs
+    distance       stops when ‖θ − θ₀‖ leaves a radius
+    knee           stops when training accuracy gains less by ‖θ − θ₀‖ than `share` of what it gained on average
+    theory         stops after the τ₀ that Theorem 3.2 of Li et al. (2020) gives for networks of one hidden layer
+
+The first four pick the epoch of the highest score, the first of equals. `changes` is the prediction changes of Suqin
+Yuan, Lei Feng and Tongliang Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from noiseproof.errors import InputError
+from noiseproof.evaluate import block_size, losses
+from noiseproof.method import Predictions, Run
+from noiseproof.methods import _check
+from noiseproof.mixture import fit_two_modes
+from noiseproof.spec import build_call
+
+_ROWS = 10_000  # training examples whose predictions are remembered, at most: memory does not grow with the data
+
+
+class Verdict(NamedTuple):
+    """What a criterion says after an epoch."""
+
+    better: bool  # the epoch judged is the one to return to, so far
+    over: bool = False  # no later one will be
+
+
+class Criterion(nn.Module, ABC):
+    """A rule for when to stop. Its options are the arguments of `__init__`; what it remembers is in buffers."""
+
+    name: ClassVar[str]
+    lag: int = 0  # after epoch t it judges epoch t − lag
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def start(self, run: Run) -> None:
+        """Allocate what is remembered."""
+
+    @abstractmethod
+    def observe(self, run: Run) -> Verdict:
+        """Judge, after an epoch and its evaluation."""
+
+    def judge(self, run: Run, best: int, patience: int) -> tuple[int, bool]:
+        """The epoch to return to, given the best so far (0: none), and whether to stop."""
+        verdict = self.observe(run)
+        judged = run.epoch - self.lag
+        best = judged if verdict.better else best
+        return best, verdict.over or judged - best >= patience
+
+    def describe(self) -> str:
+        """The criterion as text that `build` reads back, e.g. `distance(radius=0.8, relative=True)`."""
+        options = [f"{key}={getattr(self, key)!r}" for key in inspect.signature(type(self)).parameters]
+        return f"{self.name}({', '.join(options)})" if options else self.name
+
+    def predicted(self, run: Run) -> Predictions:
+        """The predictions on training examples.
+
+        Raises:
+            InputError: there are none.
+        """
+        if run.predicted is None:
+            raise InputError(
+                f"early_stop by {self.name} reads predictions on training examples, and eval_examples=0 makes none; "
+                "pass eval_examples=1000 (--eval-examples 1000) or criterion='val_loss'"
+            )
+        return run.predicted
+
+
+class Peak(Criterion):
+    """The epoch of the highest score, the first of equals."""
+
+    best: Tensor
+
+    def start(self, run: Run) -> None:
+        self.register_buffer("best", torch.tensor(float("nan")))
+
+    def observe(self, run: Run) -> Verdict:
+        value = self.best.new_tensor(self.score(run))
+        better = bool(value > self.best) or bool(self.best.isnan() & ~value.isnan())
+        if better:
+            self.best.copy_(value)
+        return Verdict(better)
+
+    @abstractmethod
+    def score(self, run: Run) -> float:
+        """Higher is better; NaN where it cannot be told."""
+
+
+class ValAccuracy(Peak):
+    """Accuracy on the held-out split."""
+
+    name = "val_accuracy"
+    key, sign = "val_accuracy", 1.0
+
+    def start(self, run: Run) -> None:
+        if run.val is None:
+            raise InputError(
+                f"early_stop by {self.name} needs a validation split: pass val=... or --val 0.1, or another criterion"
+            )
+        super().start(run)
+
+    def score(self, run: Run) -> float:
+        return self.sign * float(run.history[-1][self.key])
+
+
+class ValLoss(ValAccuracy):
+    """Loss on the held-out split."""
+
+    name = "val_loss"
+    key, sign = "val_loss", -1.0
+
+
+class Agreement(Peak):
+    """Agreement of an epoch's predictions with the vote of all epochs before it.
+
+    While the network learns what the labels have in common its predictions change, then settle, and change again when
+    it learns wrong labels by heart, away from what it said for epochs.
+    """
+
+    name = "agreement"
+    votes: Tensor
+
+    def start(self, run: Run) -> None:
+        super().start(run)
+        rows = min(len(run.data), _ROWS)
+        self.register_buffer("votes", torch.zeros(rows, run.num_classes, dtype=torch.int16))
+
+    def score(self, run: Run) -> float:
+        guess = self.predicted(run).probability[: len(self.votes)].argmax(dim=1, keepdim=True)  # (m, 1)
+        guess = guess.to(self.votes.device)
+        votes = self.votes[: len(guess)]
+        same = (votes.argmax(dim=1, keepdim=True) == guess).float().mean().item()
+        first = not votes.any()
+        votes.scatter_add_(1, guess, torch.ones_like(guess, dtype=votes.dtype))
+        return math.nan if first else same
+
+
+class Smoothed(Peak):
+    """The highest mean of three epochs' values, judged when the epoch after is known."""
+
+    lag = 1
+    recent: Tensor
+
+    def start(self, run: Run) -> None:
+        super().start(run)
+        self.register_buffer("recent", torch.full((3,), float("nan")))
+
+    def score(self, run: Run) -> float:
+        self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([self.value(run)])]))
+        return self.recent.nanmean().item() if run.epoch > self.lag else math.nan
+
+    @abstractmethod
+    def value(self, run: Run) -> float:
+        """Of this epoch alone."""
+
+
+class Changes(Smoothed):
+    """The fewest predictions changed from one epoch to the next."""
+
+    name = "changes"
+    guess: Tensor
+
+    def start(self, run: Run) -> None:
+        super().start(run)
+        self.register_buffer("guess", torch.full((min(len(run.data), _ROWS),), -1, dtype=torch.int32))
+
+    def value(self, run: Run) -> float:
+        guess = self.predicted(run).probability[: len(self.guess)].argmax(dim=1).to(self.guess)  # (m,)
+        before = self.guess[: len(guess)]
+        changed = math.nan if (before < 0).any() else (guess != before).float().mean().item()
+        before.copy_(guess)
+        return -changed
+
+
+class Mixture(Smoothed):
+    """The losses of the training examples fall most clearly into two modes."""
+
+    name = "mixture"
+
+    def value(self, run: Run) -> float:
+        predicted = self.predicted(run)
+        return separation(losses(predicted.probability, run.data.labels[predicted.index]).numpy())
+
+
+def separation(values: np.ndarray) -> float:
+    """How clearly values fall into two modes: minus the share taken for the wrong one, over the smaller mode's weight.
+
+    0 is perfect; NaN where there are no two modes to fit.
+    """
+    modes = fit_two_modes(values)
+    if modes is None:
+        return math.nan
+    upper = modes.upper(values)
+    return -float(np.minimum(upper, 1 - upper).mean()) / max(min(modes.weight), 1e-12)
+
+
+class Distance(Criterion):
+    """The last epoch before ‖θ − θ₀‖ leaves a radius."""
+
+    name = "distance"
+    limit: Tensor
+
+    def __init__(self, radius: float, relative: bool = True) -> None:
+        super().__init__()
+        self.radius = _check.number("radius", radius, 0, ends="()")
+        self.relative = bool(relative)  # to ‖θ₀‖
+
+    def start(self, run: Run) -> None:
+        weights = [p.detach().square().sum() for p in run.models.parameters() if p.requires_grad]
+        scale = float(torch.stack(weights).sum().sqrt()) if self.relative else 1.0
+        self.register_buffer("limit", torch.tensor(self.radius * scale))
+
+    def observe(self, run: Run) -> Verdict:
+        inside = run.history[-1]["distance"] <= float(self.limit)
+        return Verdict(inside, over=not inside)
+
+
+class Knee(Criterion):
+    """Where training accuracy, drawn against ‖θ − θ₀‖, turns flat.
+
+    With a and d their values after this epoch, a' and d' three epochs ago: (a − a')/(d − d') < share · (a − 1/K)/d.
+    """
+
+    name = "knee"
+    path: Tensor
+
+    def __init__(self, share: float = 0.4) -> None:
+        super().__init__()
+        self.share = _check.number("share", share, 0, 1, ends="()")
+
+    def start(self, run: Run) -> None:
+        start = torch.tensor([1 / run.num_classes, 0.0])
+        self.register_buffer("path", start.repeat(4, 1))  # accuracy and distance, now and three epochs back
+
+    def observe(self, run: Run) -> Verdict:
+        self.predicted(run)  # else there is no accuracy either
+        record = run.history[-1]
+        now = self.path.new_tensor([record["train_accuracy"], record["distance"]])
+        self.path.copy_(torch.cat([self.path[1:], now[None]]))
+        gained, moved = (now - self.path[0]).tolist()
+        accuracy, distance = now.tolist()
+        flat = gained * distance < self.share * (accuracy - 1 / run.num_classes) * moved
+        return Verdict(better=True, over=flat)
+
+
+class Theory(Criterion):
+    """The first epoch after the time τ₀ of Theorem 3.2 in Li et al. (2020), for networks of one hidden layer.
+
+    Gradient descent on ½‖f − y‖² with step η is within `precision` of what the clusters' labels have in common once
+    ητ ≥ 5/α² log(‖Π₊r₀‖/precision), with α half the least singular value of J(W₀) over the clusters. The clusters are
+    taken to be the observed classes, at their means; a step of ours counts as η = lr / (n (1 − momentum)).
+
+    Differs from the paper: the run minimises cross-entropy, whose residuals shrink more slowly, and its data are no
+    tight clusters. The conditions of the theorem are not checked: this says when it would stop.
+    """
+
+    name = "theory"
+    due: Tensor
+    time: Tensor
+
+    def __init__(self, precision: float = 0.1, momentum: float = 0.9) -> None:
+        super().__init__()
+        self.precision = _check.number("precision", precision, 0, ends="()")
+        self.momentum = _check.number("momentum", momentum, 0, 1, ends="[)")
+
+    def start(self, run: Run) -> None:
+        self.register_buffer("due", torch.tensor(self._due(run)))
+        self.register_buffer("time", torch.zeros(()))
+
+    def observe(self, run: Run) -> Verdict:
+        record = run.history[-1]
+        steps = record["step"] - (run.history[-2]["step"] if len(run.history) > 1 else 0)
+        self.time += steps * record["lr"] / (len(run.data) * (1 - self.momentum))
+        return Verdict(better=True, over=bool(self.time >= self.due))
+
+    def _due(self, run: Run) -> float:
+        """ητ₀."""
+        from noiseproof.models.shallow import ShallowNet
+        from noiseproof.theory.clusters import Net, gram
+
+        model = run.model
+        if not isinstance(model, ShallowNet):
+            raise InputError(
+                "early_stop by theory is for networks of one hidden layer: model='shallow'; take agreement"
+            )
+        centers, sizes = _class_means(run)  # (K, d), (K,)
+        with torch.no_grad():
+            net = Net(model.hidden.weight.double(), model.head.weight[0].double(), model.activation)
+            root = sizes.double().sqrt()
+            least = float(torch.linalg.eigvalsh(root[:, None] * gram(net, centers.double()) * root)[0])
+            wanted = torch.eye(run.num_classes, device=centers.device)[sizes > 0]
+            residual = float((root[:, None] * (model(centers) - wanted)).norm())
+        if least <= 0:
+            raise InputError("early_stop by theory: two classes have the same mean input; take criterion='agreement'")
+        return 5 / (least / 4) * math.log(max(residual / self.precision, 1.0))
+
+
+def _class_means(run: Run) -> tuple[Tensor, Tensor]:
+    """The mean input of each class there is (K, d), and how many examples it has (K,)."""
+    labels = run.data.labels
+    total: Tensor | None = None
+    for rows in torch.arange(len(run.data)).split(block_size(run.data.input_shape)):
+        x = run.normalize(run.data.take(rows).to(run.device)).flatten(1)  # (B, d)
+        total = x.new_zeros(run.num_classes, x.shape[1]) if total is None else total
+        total.index_add_(0, labels[rows].to(x.device), x)
+    assert total is not None
+    sizes = torch.bincount(labels, minlength=run.num_classes).to(total.device)
+    return total[sizes > 0] / sizes[sizes > 0, None], sizes[sizes > 0]
+
+
+CRITERIA: dict[str, type[Criterion]] = {
+    cls.name: cls for cls in (Agreement, ValAccuracy, ValLoss, Changes, Mixture, Distance, Knee, Theory)
+}
+
+
+def build(criterion: str | Criterion) -> Criterion:
+    """A criterion as it is, or from text: `agreement`, `distance(0.8)`, `knee(share=0.3)`.
+
+    Raises:
+        InputError: it is neither, or an option is wrong.
+    """
+    if isinstance(criterion, Criterion):
+        return criterion
+    if not isinstance(criterion, str):
+        raise InputError(f"criterion must be text such as 'agreement' or 'distance(0.8)', got {criterion!r}")
+    built = build_call(criterion, CRITERIA, kind="criterion")
+    assert isinstance(built, Criterion)
+    return built

@@ -1,0 +1,212 @@
+"""Pictures and a page of a pre-training run: the k-NN curve, nearest neighbours, and the features in the plane."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noiseproof import files
+from noiseproof.data import LabeledData
+from noiseproof.pretrain.probes import nearest
+from noiseproof.pretrain.result import PretrainResult
+
+GOOD, BAD, LINE = "#1e8449", "#c0392b", "#2471a3"
+FRAME, GAP = 3, 16  # pixels
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>noiseproof: {{ title }}</title>
+<style>
+  :root { color-scheme: light dark; --line: #8884; }
+  body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem; }
+  h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+  p.about { margin-top: .2rem; opacity: .75; }
+  table { border-collapse: collapse; }
+  th, td { padding: .3rem .9rem; border-bottom: 1px solid var(--line); text-align: right; }
+  th:first-child, td:first-child { text-align: left; }
+  img { max-width: 100%; background: white; border-radius: 6px; }
+</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<p class="about"><code>{{ method }}</code></p>
+<table>
+<tr>{% for cell in header %}<th>{{ cell }}</th>{% endfor %}</tr>
+{% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</table>
+{% for picture in pictures %}<h2>{{ picture.title }}</h2>
+<p class="about">{{ picture.about }}</p>
+<img alt="{{ picture.title }}" src="data:image/png;base64,{{ picture.data }}">
+{% endfor %}</body>
+</html>
+"""
+
+
+def figures(result: PretrainResult) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of a run."""
+    summary = result.summary()
+    rows = []
+    for name, key in (("random weights", "random_knn_accuracy"), ("pre-trained", "knn_accuracy")):
+        value = summary[key]
+        rows.append([name, "–" if value is None else f"{100 * value:.1f} %"])
+    return ["", f"k-NN accuracy ({len(result.bank):,} labels)"], rows
+
+
+def write_report(folder: Path, result: PretrainResult) -> None:
+    """Write curves.png, neighbours.png (of images), embedding.png and report.html to a run's folder, atomically."""
+    from jinja2 import Environment
+
+    bank, queries = result.features(result.bank), result.features(result.queries)
+    drawings = [
+        ("curves.png", "Over the epochs", "The loss that is minimised, and the accuracy of nearest neighbours.",
+         lambda path: plot_curves(result, path)),
+        ("embedding.png", "The features in the plane", "Their two principal components, coloured by label.",
+         lambda path: plot_embedding(queries, result.queries, path)),
+    ]  # fmt: skip
+    if result.queries.is_image:
+        drawings.append((
+            "neighbours.png", "Nearest neighbours",
+            "Images the probe asks about, at the left, and what lies nearest to each; green where the labels agree.",
+            lambda path: plot_neighbours(queries, result.queries, bank, result.bank, path),
+        ))  # fmt: skip
+    pictures = []
+    for name, title, about, draw in drawings:
+        files.write_atomically(folder / name, draw)
+        data = base64.b64encode((folder / name).read_bytes()).decode()
+        pictures.append({"title": title, "about": about, "data": data})
+    header, rows = figures(result)
+    page = (
+        Environment(autoescape=True)
+        .from_string(PAGE)
+        .render(
+            title=f"{result.method.title()} on {len(result.run.data):,} examples",
+            method=result.method.describe(),
+            header=header,
+            rows=rows,
+            pictures=pictures,
+        )
+    )
+    files.write_text(folder / "report.html", page)
+
+
+def plot_curves(result: PretrainResult, path: Path) -> None:
+    """The loss, and where it was measured the k-NN accuracy with that of random weights."""
+    figure = _figure(8.6, 3.1)
+    left, right = figure.subplots(1, 2)
+    epochs = [record["epoch"] for record in result.history]
+    left.plot(epochs, [record["loss"] for record in result.history], color=LINE, lw=1.6)
+    _tidy(left, "loss")
+    probed = [record for record in result.history if "knn_accuracy" in record]
+    right.plot([record["epoch"] for record in probed], [100 * record["knn_accuracy"] for record in probed],
+               color=GOOD, lw=1.6, marker=".", label="pre-trained")  # fmt: skip
+    if result.random_knn is not None:
+        right.axhline(100 * result.random_knn, color="0.5", lw=1, ls=":", label="random weights")
+        right.legend(fontsize=8, frameon=False)
+    _tidy(right, "k-NN accuracy, %")
+    figure.savefig(path, dpi=130, format="png")
+
+
+def principal_components(features: Tensor, count: int = 2) -> Tensor:
+    """The first principal components (n, count) of features (n, F), scaled to unit length first."""
+    unit = torch.nn.functional.normalize(features.double(), dim=1)
+    centred = unit - unit.mean(dim=0)
+    _, vectors = torch.linalg.eigh(centred.T @ centred)  # rising
+    return centred @ vectors[:, -count:].flip(1)
+
+
+def plot_embedding(features: Tensor, data: LabeledData, path: Path, limit: int = 2000) -> None:
+    """Features (n, F) in the plane of their principal components, coloured by label."""
+    points = principal_components(features[:limit]).numpy()
+    labels = data.labels[:limit].numpy()
+    figure = _figure(6.4, 4.6)
+    axis = figure.subplots()
+    for label, colour in zip(range(data.num_classes), _colours(data.num_classes), strict=True):
+        chosen = points[labels == label]
+        axis.plot(chosen[:, 0], chosen[:, 1], ".", ms=3.5, alpha=0.7, color=colour, label=data.class_names[label])
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel("first principal component", fontsize=9)
+    axis.set_ylabel("second", fontsize=9)
+    if data.num_classes <= 20:
+        figure.legend(loc="outside right upper", fontsize=8, frameon=False, markerscale=2.5)
+    figure.savefig(path, dpi=130, format="png")
+
+
+def plot_neighbours(
+    queries: Tensor, asked: LabeledData, bank: Tensor, known: LabeledData, path: Path, rows: int = 10, columns: int = 9
+) -> None:
+    """Some images, one of each class in turn, and to the right of each the nearest of the bank's, nearest first."""
+    from PIL import Image
+
+    columns = min(columns, len(bank))
+    chosen = _one_of_each(asked.labels, rows)
+    _, at = nearest(queries[chosen], bank, columns)
+    images, others = asked.take(chosen), known.take(at.flatten())
+    lines = []
+    for row, label in enumerate(asked.labels[chosen].tolist()):
+        agree = [GOOD if same else BAD for same in (known.labels[at[row]] == label).tolist()]
+        found = [framed(others[row * columns + i], colour) for i, colour in enumerate(agree)]
+        first = framed(images[row], "#333333")
+        gap = np.full_like(first[:, :GAP], 255)
+        lines.append(np.concatenate([first, gap, *found], axis=1))
+    Image.fromarray(np.concatenate(lines)).save(path, format="PNG")
+
+
+def framed(image: Tensor, colour: str, side: int = 64) -> np.ndarray:
+    """An image (C, H, W) as bytes (H', W', 3), enlarged to about `side` pixels, in a frame on white."""
+    image = image if len(image) in (1, 3) else image[:1]  # other channels are no colours
+    pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).to(torch.uint8)
+    times = max(1, round(side / max(image.shape[1:])))
+    array = pixels.expand(3, -1, -1).permute(1, 2, 0).numpy().repeat(times, axis=0).repeat(times, axis=1)
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)], dtype=np.uint8)
+    inner = np.empty((array.shape[0] + 2 * FRAME, array.shape[1] + 2 * FRAME, 3), dtype=np.uint8)
+    inner[:] = rgb
+    inner[FRAME:-FRAME, FRAME:-FRAME] = array
+    return np.pad(inner, ((FRAME, FRAME), (FRAME, FRAME), (0, 0)), constant_values=255)
+
+
+def _one_of_each(labels: Tensor, count: int) -> Tensor:
+    """Positions of at most so many examples, the first of each class, then the second, …"""
+    seen: dict[int, int] = {}
+    rank = []
+    for label in labels.tolist():
+        seen[label] = seen.get(label, -1) + 1
+        rank.append(seen[label])
+    order = np.lexsort((labels.numpy(), np.asarray(rank)))[:count]
+    return torch.from_numpy(order)
+
+
+def _colours(count: int) -> Sequence[Any]:
+    from matplotlib import colormaps
+
+    return [
+        colormaps["tab10" if count <= 10 else "turbo"](i / max(count - 1, 1) if count > 10 else i) for i in range(count)
+    ]
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _tidy(axis: Any, y: str) -> None:
+    axis.set_xlabel("epoch", fontsize=9)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_ylabel(y, fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.25, lw=0.5)
+    axis.spines[["top", "right"]].set_visible(False)

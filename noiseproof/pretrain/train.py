@@ -1,0 +1,247 @@
+"""`pretrain`: the one training loop, with a method that looks at no label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from noiseproof import assemble
+from noiseproof import schedule as schedules
+from noiseproof.assemble import require
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
+from noiseproof.errors import InputError
+from noiseproof.features import Features, as_backbone
+from noiseproof.feed import Feed
+from noiseproof.loop import Loop
+from noiseproof.method import Method, Run
+from noiseproof.pretrain.moco import MoCo, MomentumContrast
+from noiseproof.pretrain.probes import accuracy, knn
+from noiseproof.pretrain.result import PretrainResult
+from noiseproof.pretrain.sane import SANE
+from noiseproof.progress import Progress, reporter
+from noiseproof.rundir import RunDir, describe_call
+from noiseproof.spec import build_call
+
+METHODS: dict[str, type[MomentumContrast]] = {"moco": MoCo, "sane": SANE}
+SMALLEST_CROP = 96 / 224  # of the image's side: the last of the SANE paper's five sizes
+
+
+def build(method: str | Method) -> Method:
+    """A method as it is, or from text such as `sane` or `sane(lam=0.5, mixup='vanilla')`.
+
+    Raises:
+        InputError: an unknown method or option, or something that is no method.
+    """
+    if isinstance(method, Method):
+        return method
+    if not isinstance(method, str):
+        raise InputError(f"method must be a Method or text such as 'sane(lam=0.5)', got {type(method).__name__}")
+    built = build_call(method, METHODS, kind="pre-training method")
+    assert isinstance(built, Method)
+    return built
+
+
+def pretrain(
+    model: str | nn.Module | Callable[[], nn.Module],
+    data: LabeledData,
+    method: str | Method = "sane",
+    *,
+    epochs: int = 200,
+    batch_size: int = 256,
+    lr: float = 0.03,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+    optimizer: str = "sgd",
+    schedule: str | Callable[[schedules.Clock], float] = "cosine",
+    clip: float | None = None,
+    augment: str | Augmentation | Sequence[str | Augmentation] = "simclr",
+    mix_augment: str | None = None,
+    crop_sizes: Sequence[int] | None = None,
+    dim: int = 128,
+    hidden: int | None = None,
+    precision: str = "float32",
+    test: LabeledData | None = None,
+    probe_every: int | None = None,
+    probe_examples: int = 5000,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = 60.0,
+    checkpoint_steps: int | None = None,
+    progress: bool | Progress = False,
+    notes: dict[str, Any] | None = None,
+) -> PretrainResult:
+    """Train a backbone without labels.
+
+    Args:
+        model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
+            replaced by a projection head of three layers.
+        data: the training set; its labels serve the k-NN probe, and nothing else.
+        method: "sane", "moco", a call such as "sane(lam=0.5, crops=5)", or a `Method` of two views or more.
+        epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, clip, precision: as of `fit`. The SANE
+            paper: 2,000 epochs of CIFAR-10, the rest as given here.
+        augment: the weak augmentation of the first two views, or one for each view.
+        mix_augment: that of the extra views of `sane(crops=…)`, e.g. "sane-strong"; by default as `augment`.
+        crop_sizes: pixels of the extra views; by default the image's own for one, and for several from it down to 3/7,
+            as the SANE paper's 224, 192, 160, 128, 96, if the augmentation resizes (simclr, sane-strong).
+        dim, hidden: d, what the projection head gives, and the width of its hidden layers (None: that of the features).
+        test: a labelled set for the k-NN probe; without it a fifth of the probe's examples are held out from its bank.
+        probe_every: epochs between two k-NN probes (None: twenty in a run; 0: none).
+        probe_examples: how many training examples are the bank of the probe.
+        seed, device, out, resume, checkpoint_seconds, checkpoint_steps, progress, notes: as of `fit`.
+
+    Raises:
+        InputError: a mistake in the arguments, in one sentence.
+        Interrupted: Ctrl-C; the run is saved if `out` was given.
+    """
+    assemble.check_run(epochs, batch_size, seed, clip, out, resume)
+    require(isinstance(batch_size, int), "batch_size", batch_size, "a whole number")
+    require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
+    require(hidden is None or hidden >= 1, "hidden", hidden, "a whole number, 1 or more, or None")
+    require(probe_every is None or probe_every >= 0, "probe_every", probe_every, "0 or more, or None")
+    require(isinstance(probe_examples, int) and probe_examples >= 10, "probe_examples", probe_examples, "10 or more")
+    chosen = build(method)
+    require(chosen.num_models == 1, "method", chosen.title(), "one that trains a single network")
+    place = assemble.pick_device(device)
+    autocast = assemble.pick_precision(precision, place)
+    rate = schedules.of(schedule)
+    if rate.loss == "full":
+        raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
+    assemble.check_data("data", data)
+    test = assemble.match("test", test, data)
+    views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
+    augments = assemble.build_augments(views, chosen.num_views, data)
+
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        models = assemble.build_models(model, 1, data, place)
+        backbone = as_backbone(models[0])
+        backbone.head = projection_head(backbone.num_features, dim, hidden).to(place)
+        normalize = Normalize.of(data.take, len(data), image=data.is_image).to(place)
+        run = Run(
+            models=models,
+            data=data,
+            num_classes=data.num_classes,
+            epochs=epochs,
+            batch_size=batch_size,
+            device=place,
+            generator=torch.Generator().manual_seed(seed),
+            normalize=normalize,
+        )
+        architecture = model if isinstance(model, str) else None
+        features = Features(backbone, normalize, data.input_shape, architecture)
+        every = max(1, epochs // 20) if probe_every is None else probe_every
+        probe = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
+        loop = Loop(
+            run,
+            chosen,
+            assemble.build_optimizer(optimizer, models, lr, momentum, weight_decay),
+            rate,
+            Feed(data, normalize, augments, place, seed),
+            clip=clip,
+            autocast=autocast,
+            evaluate=probe,
+            rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps, verb="pretrain"),
+            progress=reporter(progress),
+        )
+        call = describe_call(
+            model, run, chosen, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
+            weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=views, dim=dim,
+            hidden=hidden, precision=precision, seed=seed, test=test, probe_every=every, probe_examples=probe_examples,
+        )  # fmt: skip
+        at_random = probe.measure()  # before `open`, which may put trained weights in place
+        loop.open(call, resume, notes)
+        with torch.enable_grad():
+            loop.train()
+    result = PretrainResult(run, chosen, features, probe.bank, probe.queries, at_random)
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def projection_head(inputs: int, dim: int, hidden: int | None = None) -> nn.Sequential:
+    """Three layers from features (B, F) to what is compared (B, d), each hidden one with batch norm and ReLU."""
+    hidden = inputs if hidden is None else hidden
+    return nn.Sequential(
+        nn.Linear(inputs, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(),
+        nn.Linear(hidden, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(),
+        nn.Linear(hidden, dim),
+    )  # fmt: skip
+
+
+def view_augments(
+    augment: str | Augmentation | Sequence[str | Augmentation],
+    mix_augment: str | None,
+    crop_sizes: Sequence[int] | None,
+    num_views: int,
+    data: LabeledData,
+) -> list[str | Augmentation]:
+    """One augmentation for each view: the first two of one kind, the extra ones of another kind and size."""
+    if not (isinstance(augment, str) or callable(augment)):
+        if mix_augment is not None or crop_sizes is not None:
+            raise InputError("augment names one augmentation for each view; drop mix_augment and crop_sizes")
+        return list(augment)
+    extra = num_views - 2
+    if extra <= 0:
+        if mix_augment is not None or crop_sizes is not None:
+            raise InputError("mix_augment and crop_sizes are for extra views; ask for them: method='sane(crops=1)'")
+        return [augment] * num_views
+    kind = augment if mix_augment is None else mix_augment
+    resizes = isinstance(kind, str) and data.is_image and _resizes(kind)
+    if crop_sizes is not None and not resizes:
+        raise InputError(
+            f"crop_sizes needs images and an augmentation that resizes, simclr or sane-strong, got {kind!r}"
+        )
+    if not isinstance(kind, str) or not resizes or (crop_sizes is None and extra == 1):
+        return [augment, augment, *[kind] * extra]
+    if crop_sizes is None:
+        crop_sizes = [round(side) for side in torch.linspace(1, SMALLEST_CROP, extra).mul(data.input_shape[1]).tolist()]
+    if len(crop_sizes) != extra:
+        raise InputError(f"crop_sizes holds {len(crop_sizes)} sizes for {extra} extra views; give one for each")
+    return [augment, augment, *[policy(kind, size) for size in crop_sizes]]
+
+
+def _resizes(name: str) -> bool:
+    """Whether the augmentation of that name gives images of any size asked for."""
+    operations = policy(name, 8).operations
+    return bool(operations) and isinstance(operations[0], RandomResizedCrop)
+
+
+def probe_sets(data: LabeledData, test: LabeledData | None, limit: int) -> tuple[LabeledData, LabeledData]:
+    """The bank and the queries of the k-NN probe under their true labels, always the same ones."""
+    bank = _some(data, limit)
+    if test is None:
+        bank, test = bank.split(0.2)
+    return bank.clean(), _some(test, limit).clean()
+
+
+def _some(data: LabeledData, limit: int) -> LabeledData:
+    """At most so many examples, stratified by label."""
+    return data if limit >= len(data) else data.split(limit / len(data))[1]
+
+
+class OnlineProbe:
+    """The k-NN accuracy of a run's features, every few epochs and after the last; 0: never."""
+
+    def __init__(self, features: Features, bank: LabeledData, queries: LabeledData, every: int) -> None:
+        self.features, self.bank, self.queries, self.every = features, bank, queries, every
+
+    def __call__(self, run: Run) -> dict[str, float]:
+        due = self.every and (run.epoch % self.every == 0 or run.epoch == run.epochs)
+        value = self.measure() if due else None
+        return {} if value is None else {"knn_accuracy": value}
+
+    def measure(self) -> float | None:
+        """The accuracy of this moment; None if the probe is off."""
+        if not self.every:
+            return None
+        guess = knn(
+            self.features(self.bank), self.bank.labels, self.features(self.queries), num_classes=self.bank.num_classes
+        )
+        return accuracy(guess, self.queries.labels)

@@ -1,0 +1,188 @@
+"""Pre-training as a user meets it: the folder, the command line, starting a fit from it, and the exported names."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from noiseproof import cli, features, models
+from noiseproof.data import Normalize
+from noiseproof.errors import InputError
+from noiseproof.loop import fit
+from noiseproof.models import Backbone
+from noiseproof.predictor import load_model
+from noiseproof.pretrain import probe
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run the command line in an empty folder; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["noiseproof", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
+
+
+def test_a_run_leaves_a_backbone_and_a_report(run, pictures, tmp_path):
+    result = run("sane", out=tmp_path / "run", probe_every=1)
+    assert len([record for record in result.history if "knn_accuracy" in record]) == 2
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"backbone.safetensors", "curves.png", "embedding.png", "neighbours.png", "report.html"} <= names
+    assert (tmp_path / "run/report.html").read_text().count("data:image/png;base64,") == 3
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["random_knn_accuracy"] == result.random_knn
+    loaded = features.load_backbone(tmp_path / "run")
+    assert torch.equal(loaded(pictures[1]), result.features(pictures[1]))
+    assert loaded(pictures[1], torch.tensor([5, 3])).shape == (2, 32)
+    assert set(probe.probe(loaded, *pictures)) == {"knn", "linear"}
+
+
+def test_the_probe_is_that_of_the_features(run, pictures):
+    result = run("moco")
+    bank, queries = result.features(pictures[0]), result.features(pictures[1])
+    guess = probe.knn(bank, pictures[0].labels, queries)
+    assert probe.accuracy(guess, pictures[1].labels) == pytest.approx(result.summary()["knn_accuracy"])
+    alone = run("moco", test=None)
+    assert len(alone.bank) + len(alone.queries) == len(pictures[0])
+
+
+def test_fit_starts_from_a_backbone_with_a_fresh_head(run, pictures, tmp_path):
+    result = run("moco", model="mlp(widths=[32])", out=tmp_path / "run")
+    settings = {"epochs": 1, "lr": 1e-12, "momentum": 0.0, "weight_decay": 0.0, "device": "cpu"}
+    fitted = fit("mlp(widths=[32])", pictures[0], "ce", init=tmp_path / "run", out=tmp_path / "fit", **settings)
+    for (key, a), b in zip(
+        fitted.model.body.state_dict().items(), result.backbone.body.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(a, b, msg=key)
+    assert fitted.model.head.out_features == 10
+    fresh = fit("mlp(widths=[32])", pictures[0], "ce", **settings)
+    torch.testing.assert_close(fitted.model.head.weight, fresh.model.head.weight)
+    again = features.load_backbone(tmp_path / "fit")  # the backbone of a fit
+    torch.testing.assert_close(again.backbone.body[1].weight, result.backbone.body[1].weight)
+    assert load_model(tmp_path / "fit").architecture == "mlp(widths=[32])"
+    two = fit("mlp(widths=[32])", pictures[0], "co_teaching", init=tmp_path / "run", **settings)
+    torch.testing.assert_close(two.run.models[1].body[1].weight, result.backbone.body[1].weight)
+    for model, words in (("mlp(widths=[33])", "does not fit"), ("mlp(widths=[32, 32])", "does not fit")):
+        with pytest.raises(InputError, match=words):
+            fit(model, pictures[0], "ce", init=tmp_path / "run", **settings)
+    with pytest.raises(InputError, match="there is no"):
+        fit("mlp", pictures[0], "ce", init=tmp_path, **settings)
+
+
+def block_names(kind: str, blocks: int, inputs: int, channels: int, stage: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of one stage of torchvision's residual networks, written down from its documentation."""
+    found: dict[str, tuple[int, ...]] = {}
+    expansion = 4 if kind == "bottleneck" else 1
+    for i in range(blocks):
+        at = f"layer{stage}.{i}"
+        wide = channels * expansion
+        if kind == "bottleneck":
+            convolutions = [(channels, inputs, 1), (channels, channels, 3), (wide, channels, 1)]
+        else:
+            convolutions = [(channels, inputs, 3), (channels, channels, 3)]
+        for number, (outs, ins, size) in enumerate(convolutions, start=1):
+            found[f"{at}.conv{number}.weight"] = (outs, ins, size, size)
+            found |= norm_names(f"{at}.bn{number}", outs)
+        if i == 0 and (stage > 1 or inputs != wide):
+            found[f"{at}.downsample.0.weight"] = (wide, inputs, 1, 1)
+            found |= norm_names(f"{at}.downsample.1", wide)
+        inputs = wide
+    return found
+
+
+def norm_names(at: str, channels: int) -> dict[str, tuple[int, ...]]:
+    parts = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (channels,))
+    return {f"{at}.{part}": shape for part, shape in parts.items()} | {f"{at}.num_batches_tracked": ()}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "depths"),
+    [
+        ("resnet18", "basic", (2, 2, 2, 2)),
+        ("resnet34", "basic", (3, 4, 6, 3)),
+        ("resnet50", "bottleneck", (3, 4, 6, 3)),
+    ],
+)
+def test_exported_weights_have_torchvisions_names(name, kind, depths, tmp_path):
+    backbone = models.build(f"{name}", (3, 224, 224), 10)
+    normalize = Normalize([0.5] * 3, [0.2] * 3)
+    features.export(features.Features(backbone, normalize, (3, 224, 224)), tmp_path / "w.safetensors")
+    expected = {"conv1.weight": (64, 3, 7, 7)} | norm_names("bn1", 64)
+    inputs = 64
+    for stage, blocks in enumerate(depths, start=1):
+        expected |= block_names(kind, blocks, inputs, 64 * 2 ** (stage - 1), stage)
+        inputs = 64 * 2 ** (stage - 1) * (4 if kind == "bottleneck" else 1)
+    weights = load_file(tmp_path / "w.safetensors")
+    assert {key: tuple(value.shape) for key, value in weights.items()} == expected
+    assert torch.equal(weights["layer4.0.conv1.weight"], backbone.get_parameter("layer4.0.conv1.weight"))
+
+
+class Own(Backbone):
+    """A network that has no name here."""
+
+    num_features = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8))
+        self.head = torch.nn.Linear(8, 10)
+
+    def features(self, x):
+        return self.body(x)
+
+
+def test_a_network_of_ones_own(run, pictures, tmp_path):
+    result = run("moco", model=Own, out=tmp_path / "run", epochs=1)
+    with pytest.raises(InputError, match="pass model="):
+        features.load_backbone(tmp_path / "run")
+    loaded = features.load_backbone(tmp_path / "run", model=Own)
+    assert torch.equal(loaded(pictures[1]), result.features(pictures[1]))
+    with pytest.raises(InputError, match="no name here"):
+        features.at_random(loaded)
+    with pytest.raises(InputError, match="bring both to one size"):
+        loaded(pictures[1].__class__(torch.zeros(4, 1, 9, 9), [0, 1, 0, 1]))
+
+
+def test_the_command_line_from_pretrain_to_fit(command):
+    quick = ["--device", "cpu", "--quiet", "--model", "mlp(widths=[32])", "--limit", "100"]
+    code, out, err = command(
+        "pretrain", "digits", "--epochs", 1, "--batch-size", 50, "--augment", "weak", "--out", "run", *quick
+    )
+    assert (code, err) == (0, "")
+    assert "random weights" in out
+    assert "report.html" in out
+    code, out, err = command("probe", "run", "--limit", 80, "--export", "w.safetensors", "--quiet")
+    assert (code, err) == (0, "")
+    assert "linear" in out
+    assert "80 labelled examples" in out
+    assert set(load_file("w.safetensors")) == {"body.1.weight", "body.1.bias"}
+    code, _, err = command("fit", "digits", "--method", "ce", "--epochs", 1, "--init", "run", "--out", "fit", *quick)
+    assert (code, err) == (0, "")
+    assert json.loads(Path("fit/config.json").read_text())["call"]["init"] == str(Path("run").absolute())
+    assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0  # finished: writes its report again
+    code, _, err = command("pretrain", "digits", "--out", "run")
+    assert (code, "already holds a run" in err) == (2, True)
+    for words, message in (
+        (["pretrain"], "give the data"),
+        (["pretrain", "digits", "--method", "sano"], "did you mean 'sane'"),
+        (["pretrain", "digits", "--crop-sizes", "a"], "whole numbers"),
+        (["probe", "nowhere"], "there is no"),
+        (["fit", "digits", "--init", "nowhere", "--model", "mlp"], "there is no"),
+    ):
+        code, _, err = command(*words)
+        assert code == 2
+        assert message in err
