@@ -56,6 +56,7 @@ def plot_run(
         axis.grid(alpha=0.25, lw=0.5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
+    over.xaxis.get_major_locator().set_params(integer=True)
     for axis in (over, accuracy):
         axis.set_ylim(0, 102)
         if wrong is not None:

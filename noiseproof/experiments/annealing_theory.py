@@ -133,6 +133,9 @@ class Regimes(Experiment):
                     _points(axis, [max(x, 1e-3) for x in at], [found[x] for x in at], colour, algorithm)
             axis.set_xscale("log")
             axis.margins(x=0.1)
+            ticks = sorted(changes)
+            axis.set_xticks([max(x, 1e-3) for x in ticks], [f"{x:g}" for x in ticks])
+            axis.minorticks_off()
             axis.axvline(BASE[AXES[name]], color="0.7", lw=0.8, ls=":", zorder=0)
             _panel(axis, name)
         for i, (change, _) in enumerate(OTHERS.values()):
@@ -142,14 +145,15 @@ class Regimes(Experiment):
         last.set_xticks(range(len(OTHERS)), ["base", "joint\nnetwork", "paper's r,\nscale 1"])
         _panel(last, "")
         spare.legend(*axes[3].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper left")
-        note = "mean, 95 % interval\nhollow: Q is not learned\n(Q-only error above 10 %)\nδ = 0 is drawn at 0.001"
+        note = "mean, 95 % interval\nhollow: Q is not learned\n(Q-only error above 10 %)"
         spare.text(0.03, 0.45, note, fontsize=9, va="top", transform=spare.transAxes)
+        figure.supylabel("error on P-only examples, %", fontsize=10)
         for axis in (spare, unused):
             axis.set_axis_off()
-        figure.savefig(path, dpi=110, format="png")
+        figure.savefig(path, dpi=90, format="png")
 
     def table(self, done: list[Done]) -> Table:
-        """Errors in %, mean ± 95 % interval: on P-only (Q-only) examples, and differences of the test error."""
+        """Errors in %, mean ± 95 % interval, on P-only (Q-only) examples, runs that reached ε₂; differences by seed."""
         labelled: list[tuple[str, str, Setting]] = [(name, "", change) for name, (change, _) in OTHERS.items()]
         labelled += [(f"{name} = {x:g}", name, values[x][0]) for name, values in FACTORS.items() for x in values]
         rows = []
@@ -159,8 +163,10 @@ class Regimes(Experiment):
                 or (_runs(done, {}, algorithm) if algorithm in SAME.get(name, ()) else {})
                 for algorithm in ALL
             ]
-            rows.append([label, *map(_errors, runs), *(_difference(other, runs[0]) for other in runs[1:])])
-        return ["", *(f"{a}: P (Q)" for a in ALL), f"{S} − {LS}", f"{FULL} − {LS}"], rows
+            differences = [_difference(other, runs[0], key) for key in ("error_p", "error") for other in runs[1:]]
+            rows.append([label, *map(_errors, runs), *differences])
+        more = [f"{what}: {other} − {LS}" for what in ("P-only", "test") for other in (S, FULL)]
+        return ["", *(f"{a}: P (Q)" for a in ALL), *more], rows
 
 
 def _runs(done: list[Done], change: Setting, algorithm: str) -> dict[int, dict[str, Any]]:
@@ -173,15 +179,17 @@ def _errors(runs: dict[int, dict[str, Any]]) -> str:
     if not runs:
         return ""
     mean, half = interval([100 * one["error_p"] for one in runs.values()])
-    return f"{mean:.2f} ± {half:.2f} ({100 * np.mean([one['error_q'] for one in runs.values()]):.0f})"
+    on_q = 100 * np.mean([one["error_q"] for one in runs.values()])
+    stopped = sum(one["event"] == "stop" for one in runs.values())
+    return f"{mean:.2f} ± {half:.2f} ({on_q:.0f}) {stopped}/{len(runs)}"
 
 
-def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, Any]]) -> str:
-    """Of the test error on all kinds of examples, in %, seed by seed."""
+def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, Any]], key: str) -> str:
+    """Of an error, in %, with its interval over the seeds that both have."""
     seeds = sorted(runs.keys() & against.keys())
     if not seeds:
         return ""
-    mean, half = interval([100 * (runs[seed]["error"] - against[seed]["error"]) for seed in seeds])
+    mean, half = interval([100 * (runs[seed][key] - against[seed][key]) for seed in seeds])
     return f"{mean:+.3f} ± {half:.3f}"
 
 
@@ -198,8 +206,8 @@ def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]],
 
 def _panel(axis: Any, x: str) -> None:
     axis.set_yscale("log")
-    axis.set_ylim(0.008, 6)
-    name_axes(axis, "", x, "error on P-only examples, %")
+    axis.set_ylim(0.003, 6)
+    name_axes(axis, "", x, "")
     faint_grid(axis)
 
 
@@ -214,7 +222,7 @@ class Curves(Experiment):
     TESTS = 4000
     SEEDS = 5
     SETTINGS: ClassVar[dict[str, Setting]] = {"base": {}, "paper": PAPER}
-    TITLES: ClassVar[dict[str, str]] = {"base": "base", "paper": "paper's r, scale"}
+    TITLES: ClassVar[dict[str, str]] = {"base": "base", "paper": "paper's r, scale of Q 1"}
     POINTS = 40
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
@@ -240,33 +248,32 @@ class Curves(Experiment):
             "error_p": "P-only test error",
             "loss_not_m1": "Q-only training loss",
             "second_difference": "|g(z+ζ) + g(z−ζ) − 2g(z)|",
-            "wedge": "units that tell z + ζ from z − ζ",
+            "wedge": "share of units unlike at z ± ζ",
         }
         for line, setting in zip(figure.subplots(len(rows), 4, squeeze=False), rows, strict=True):
             for axis, (key, title) in zip(line, panels.items(), strict=True):
-                for algorithm, colour in COLOURS.items():
-                    for one in done:
-                        if (one.cell["setting"], one.cell["algorithm"]) == (setting, algorithm):
-                            self._curve(axis, one, key, colour)
+                for one in done:
+                    if one.cell["setting"] == setting:
+                        self._curve(axis, one, key, COLOURS[one.cell["algorithm"]])
                 axis.set_xscale("log")
-                if key == "error_p":
-                    axis.set_yscale("symlog", linthresh=1e-3)
-                if key == "second_difference":
-                    axis.set_yscale("symlog", linthresh=1)
+                if key in ("error_p", "second_difference"):
+                    axis.set_yscale("log")
                 if key == "loss_not_m1":
                     axis.axhline(math.log(2), color="0.5", lw=0.8, ls=":")
                     axis.set_ylim(0, 0.9)
-                name_axes(axis, f"{self.TITLES[setting]}: {title}", "time Σα", "")
+                name_axes(axis, title, "time Σα", "")
                 faint_grid(axis)
+            line[0].set_ylabel(self.TITLES[setting], fontsize=10)
             for algorithm, colour in COLOURS.items():
                 line[0].plot([], [], color=colour, label=algorithm)
             line[0].legend(fontsize=8, frameon=False)
-        figure.savefig(path, dpi=100, format="png")
+        figure.savefig(path, dpi=90, format="png")
 
     @staticmethod
     def _curve(axis: Any, one: Done, key: str, colour: str) -> None:
-        """A run, with a dot where it was annealed and a square where it stopped."""
+        """A run, with a dot where it was annealed and a square where it stopped; 0 as the least a picture shows."""
         time, value = (np.array(one.figures[k], dtype=float) for k in ("time", key))
+        value = np.maximum(value, {"error_p": 1 / Curves.TESTS, "second_difference": 1e-5}.get(key, 0))
         seen = time > 0
         axis.plot(time[seen], value[seen], color=colour, lw=0.9, alpha=0.7)
         for event, marker in (("anneal", "o"), ("stop", "s")):

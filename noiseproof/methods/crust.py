@@ -27,7 +27,7 @@ from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
 from noiseproof.methods import _check
 from noiseproof.methods.mixup import sample_lam
 
-SELECTIONS = ("central", "smallest", "trimmed", "medoids")
+SELECTIONS = ("smallest", "central", "trimmed", "medoids")
 GROUPS = ("label", "prediction")
 _LEAST = 0.1  # of the examples, that an automatic fraction selects
 
@@ -45,9 +45,10 @@ class CRUST(Wrapper):
         inner: the method to train with; it must not select examples of its own.
         fraction: of each class's examples to select, in (0, 1]; or "auto": the share of all labels that the network
             agrees with at the moment.
-        selection: "central", the examples nearest to all others of their class; "smallest", those of the smallest
-            gradient; "trimmed", those nearest to one example, which is chosen so that they are near: a medoid that may
-            leave the rest out; "medoids", those that represent all (Eq. 6).
+        selection: "smallest", the examples of a class with the smallest gradients; "central", those nearest to all
+            others; "trimmed", those nearest to one example, which is chosen so that they are near: a medoid that may
+            leave the rest out; "medoids", those that represent all (Eq. 6). With "smallest" and "trimmed" an example
+            stands for itself alone, so `weighted` and `mixup` change nothing.
         by: classes are the observed labels, "label", or the predicted ones, "prediction".
         warmup: epochs on all examples first, at least 1; no more than a quarter of the run.
         every: epochs between selections, at least 1.
@@ -72,7 +73,7 @@ class CRUST(Wrapper):
         inner: Method,
         *,
         fraction: float | str = "auto",
-        selection: str = "central",
+        selection: str = "smallest",
         by: str = "label",
         warmup: int = 5,
         every: int = 1,

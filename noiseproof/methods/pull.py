@@ -1,7 +1,7 @@
 """A pull towards the initial weights: what lies far from them fits the wrong labels.
 
 Wei Hu, Zhiyuan Li and Dingli Yu, "Simple and Effective Regularization Methods for Training on Noisily Labeled Data with
-Generalization Guarantee", ICLR 2020 ("RDI", Eq. 2), with the distance of Li et al. (2020), who show that gradient
+Generalization Guarantee", ICLR 2020 ("RDI"), with the distance of Li et al. (2020), who show that gradient
 descent must stray far from θ₀ to fit wrong labels:
 
     L(θ) + strength/2 · ‖θ − θ₀‖²
@@ -21,7 +21,7 @@ from noiseproof.methods._snapshot import Snapshot
 class Pull(Wrapper):
     """Add strength/2 · ‖θ − θ₀‖² to the inner method's loss: to fit wrong labels the weights must go far.
 
-    Eq. (2) of Hu et al. (2020). Over all trainable parameters of all models, as they are when the run starts.
+    As in Hu et al. (2020). Over all trainable parameters of all models, as they are when the run starts.
 
     Differs from the paper: it has squared loss summed over the examples, so its λ² is strength times n here.
 
