@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -303,17 +304,15 @@ def test_numba_is_imported_by_the_first_batch(tmp_path: Path) -> None:
 def test_kernels_do_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
-    from noiseproof.data.augment import kernels
-
-    compile = numba.njit
+    from noiseproof import compiled
 
     def nowhere(cache: bool = False, **options: object) -> object:
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
-        return compile(**options)
+        return numba.njit(**options)
 
-    monkeypatch.setattr(numba, "njit", nowhere)
-    assert kernels._compiled()(lambda x: x + 1)(2) == 3
+    monkeypatch.setattr(compiled, "numba", types.SimpleNamespace(njit=nowhere))
+    assert compiled.compiled()(lambda x: x + 1)(2) == 3
 
 
 # Geometry
