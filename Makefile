@@ -9,10 +9,10 @@ demo: .venv/installed
 	$(BIN)/noiseproof demo
 
 test: .venv/installed-dev check
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 4
 
 test-all: .venv/installed-dev check
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

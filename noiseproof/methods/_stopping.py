@@ -163,7 +163,7 @@ class Smoothed(Peak):
 
     def start(self, run: Run) -> None:
         super().start(run)
-        self.register_buffer("recent", torch.full((3,), float("nan")))
+        self.register_buffer("recent", torch.full((3,), float("nan"), dtype=torch.float64))  # so that ties stay ties
 
     def score(self, run: Run) -> float:
         self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([self.value(run)])]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reference import stopping as reference
 
@@ -51,6 +51,7 @@ GUESSES = st.lists(st.lists(st.integers(0, 2), min_size=7, max_size=7), min_size
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(GUESSES, st.integers(1, 4))
+@example([[0] * 7, [0] + [1] * 6, [0, 0, 1, 1, 0, 0, 0], [0] * 4 + [1] * 3], 1)
 def test_agreement_and_changes_are_those_of_the_twins(
     make_run: MakeRun, guesses: list[list[int]], patience: int
 ) -> None:
