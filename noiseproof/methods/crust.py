@@ -28,6 +28,7 @@ from noiseproof.methods import _check
 from noiseproof.methods.mixup import sample_lam
 
 SELECTIONS = ("smallest", "central", "trimmed", "medoids")
+ALONE = ("smallest", "trimmed")  # selections without clusters
 GROUPS = ("label", "prediction")
 _LEAST = 0.1  # of the examples, that an automatic fraction selects
 
@@ -47,13 +48,12 @@ class CRUST(Wrapper):
             agrees with at the moment.
         selection: "smallest", the examples of a class with the smallest gradients; "central", those nearest to all
             others; "trimmed", those nearest to one example, which is chosen so that they are near: a medoid that may
-            leave the rest out; "medoids", those that represent all (Eq. 6). With "smallest" and "trimmed" an example
-            stands for itself alone, so `weighted` and `mixup` change nothing.
+            leave the rest out; "medoids", those that represent all (Eq. 6).
         by: classes are the observed labels, "label", or the predicted ones, "prediction".
         warmup: epochs on all examples first, at least 1; no more than a quarter of the run.
         every: epochs between selections, at least 1.
-        weighted: weigh each example by how many it represents.
-        mixup: α of Eq. (11); 0 to train on the selected examples themselves.
+        weighted: weigh each example by how many it represents. Not with "smallest" and "trimmed", where it is one.
+        mixup: α of Eq. (11), again not with these two; 0 to train on the selected examples themselves.
 
     Raises:
         InputError: an argument outside its range, or an inner method that selects examples.
@@ -92,6 +92,11 @@ class CRUST(Wrapper):
         self.warmup, self.every = _check.integer("warmup", warmup, 1), _check.integer("every", every, 1)
         self.weighted = bool(weighted)
         self.mixup = _check.number("mixup", mixup, 0)
+        if selection in ALONE and (self.weighted or self.mixup):
+            raise InputError(
+                f"selection={selection!r} lets an example stand for itself alone, with none to weigh it by or mix it "
+                "with; leave out weighted and mixup, or choose selection='central'"
+            )
         self._clusters: tuple[Tensor, Tensor, Tensor] | None = None
 
     def start(self, run: Run) -> None:

@@ -78,7 +78,7 @@ def test_automatic_fraction_and_beliefs() -> None:
 
 
 def test_partners_are_other_members_of_the_cluster() -> None:
-    method = CRUST(build("ce"), mixup=1.0)
+    method = CRUST(build("ce"), selection="central", mixup=1.0)
     method.register_buffer("owner", torch.tensor([1, 1, 1, 3, -1, 6, 6]))
     index, generator = torch.tensor([1, 3, 6]), torch.Generator().manual_seed(0)
     seen = {tuple(method._partners(index, generator).tolist()) for _ in range(50)}
@@ -99,7 +99,7 @@ def test_mixing_costs_one_pass() -> None:
             calls += self.training
             return self.body(x)
 
-    result = fit(Counted(), data, "crust(ce, mixup=1.0, warmup=1)", epochs=4, batch_size=64)
+    result = fit(Counted(), data, "crust(ce, selection='central', mixup=1.0, warmup=1)", epochs=4, batch_size=64)
     assert calls == result.run.step
 
 
@@ -108,6 +108,9 @@ def test_mistakes() -> None:
         CRUST("ce")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'medoids'"):
         build("crust(ce, selection='medoid')")
+    for option in ("mixup=1.0", "weighted=True"):
+        with pytest.raises(InputError, match="choose selection='central'"):
+            build(f"crust(ce, {option})")
     with pytest.raises(InputError, match="fraction must lie in"):
         build("crust(ce, fraction=0)")
     with pytest.raises(InputError, match="crust cannot wrap crust"):

@@ -65,7 +65,11 @@ def test_stays_nearer_the_start(digits: tuple[LabeledData, LabeledData]) -> None
 
 
 def test_stacks(digits: tuple[LabeledData, LabeledData]) -> None:
-    for text in ("pull(crust(ce, mixup=1.0))", "crust(pull(ce), mixup=1.0)", "early_stop(pull(co_teaching))"):
+    for text in (
+        "pull(crust(ce, selection='central', mixup=1.0))",
+        "crust(pull(ce), selection='central', mixup=1.0)",
+        "early_stop(pull(co_teaching))",
+    ):
         fit("mlp", digits[0], parse(text), epochs=8, batch_size=64, device="cpu")
 
 
