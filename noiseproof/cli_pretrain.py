@@ -166,12 +166,18 @@ def probe(
     export: Annotated[
         Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Write here (.parquet) how suspicious each label is, by its neighbours' labels.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof import features
     from noiseproof.console import console, table
+    from noiseproof.labels import Part
+    from noiseproof.labels import write as write_labels
+    from noiseproof.method import Beliefs
     from noiseproof.pretrain import probes
     from noiseproof.rundir import RunDir
 
@@ -185,12 +191,22 @@ def probe(
     options |= {key: value for key, value in changes.items() if value is not None}
     known, asked = _load(options, quiet)
     assert asked is not None
-    found = {"pre-trained": probes.probe(trained, known, asked.recast(known.class_names), k=k)}
+    asked = asked.recast(known.class_names)
+    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
     if at_random:
-        found["random weights"] = probes.probe(features.at_random(trained), known, asked.recast(known.class_names), k=k)
+        found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
     rows = [[name, *(f"{100 * one[key]:.1f} %" for key in ("knn", "linear"))] for name, one in found.items()]
     title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
     console.print(table(title, ["", f"{k}-NN", "linear"], rows))
+    if labels is not None:
+        bank, queries = trained(known), trained(asked)
+        told = probes.knn(bank, known.labels, queries, k=k, num_classes=known.num_classes)
+        write_labels(
+            labels,
+            Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=known.num_classes), "train"),
+            Part(asked, Beliefs.of(told, asked.labels), "test"),
+        )
+        console.print(f"Wrote [bold]{labels}[/bold], the most suspicious labels first")
     if export is not None:
         features.export(trained, export)
         console.print(f"Wrote [bold]{export}[/bold]")

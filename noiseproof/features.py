@@ -48,6 +48,9 @@ class Features:
         self.backbone, self.normalize = backbone, normalize
         self.input_shape, self.architecture = input_shape, architecture
 
+    def __repr__(self) -> str:
+        return f"Features({self.architecture or type(self.backbone).__name__})"
+
     def __call__(self, data: LabeledData, rows: Tensor | None = None) -> Tensor:
         """Features (m, F) of the examples `rows` of a data set, or of all, on the CPU."""
         if data.input_shape != self.input_shape:
@@ -126,11 +129,16 @@ def at_random(features: Features, seed: int = 0) -> Features:
     """
     if features.architecture is None:
         raise InputError("the network has no name here to make it anew by; compare with one of your own")
-    device = features.normalize.mean.device
+    return untrained(features.architecture, features.normalize, features.input_shape, seed)
+
+
+def untrained(architecture: str, normalize: Normalize, input_shape: tuple[int, ...], seed: int = 0) -> Features:
+    """A network by name, with fresh weights."""
+    device = normalize.mean.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        network = _build(features.architecture, features.input_shape)
-    return Features(network.to(device).eval(), features.normalize, features.input_shape, features.architecture)
+        network = _build(architecture, input_shape)
+    return Features(network.to(device).eval(), normalize, input_shape, architecture)
 
 
 def _build(architecture: str, input_shape: tuple[int, ...]) -> Backbone:
@@ -153,7 +161,7 @@ def as_backbone(network: nn.Module) -> Backbone:
     return network
 
 
-def load_weights(networks: Iterable[nn.Module], weights: dict[str, Tensor], source: Path) -> None:
+def load_weights(networks: Iterable[nn.Module], weights: dict[str, Tensor], source: Path | Features) -> None:
     """Copy a backbone's weights into networks, whose heads stay as they are.
 
     Raises:
@@ -171,14 +179,17 @@ def load_weights(networks: Iterable[nn.Module], weights: dict[str, Tensor], sour
         network.load_state_dict(weights, strict=False)
 
 
-def start_from(networks: Iterable[nn.Module], run: str | Path) -> None:
-    """Let networks begin with the backbone of a run's folder, their heads fresh.
+def start_from(networks: Iterable[nn.Module], source: str | Path | Features) -> None:
+    """Let networks begin with a backbone, or with that of a run's folder, their heads fresh.
 
     Raises:
         InputError: there is none, or it is of another network.
     """
-    weights, _, path = read_weights(run)
-    load_weights(networks, weights, path)
+    if isinstance(source, Features):
+        load_weights(networks, without_head(source.backbone), source)
+    else:
+        weights, _, path = read_weights(source)
+        load_weights(networks, weights, path)
 
 
 def export(features: Features, path: str | Path) -> None:

@@ -19,7 +19,7 @@ from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation
 from noiseproof.errors import InputError
 from noiseproof.evaluate import Evaluation
-from noiseproof.features import start_from
+from noiseproof.features import Features, start_from
 from noiseproof.feed import Feed
 from noiseproof.interrupt import Interrupted, Signals
 from noiseproof.method import Method, Run
@@ -49,7 +49,7 @@ def fit(
     test: LabeledData | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
-    init: str | Path | None = None,
+    init: str | Path | Features | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_seconds: float = 60.0,
@@ -76,7 +76,8 @@ def fit(
         test: a test set, used for reporting only; against its true labels, where it knows them.
         seed: gives the same bits on the same machine. The caller's own random state is left alone.
         device: "auto", "cpu", "cuda", …
-        init: the folder of a finished run of `pretrain` or `fit`: start from its backbone, with a fresh head.
+        init: the folder of a finished run of `pretrain` or `fit`, or `Features`: start from that backbone, with a
+            fresh head.
         out: a run directory; without it nothing is written and a run cannot resume.
         resume: continue the run in `out`, to the same bits as if it had never stopped.
         checkpoint_seconds, checkpoint_steps: how often to save; the first that comes.

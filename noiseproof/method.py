@@ -55,6 +55,11 @@ class Beliefs:
     soft_label: Tensor  # (n, K) rows sum to 1
     suspicion: Tensor  # (n,) in [0, 1]: higher is likelier wrong
 
+    @classmethod
+    def of(cls, probability: Tensor, labels: Tensor) -> Beliefs:
+        """Each label (n,) is as suspicious as class probabilities (n, K) find it unlikely."""
+        return cls(probability, (1 - probability.gather(1, labels[:, None]).squeeze(1)).clamp(0, 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Predictions:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from noiseproof import files
+from noiseproof import files, labels
 from noiseproof.data import LabeledData
 from noiseproof.evaluate import Tally, losses, predict_all
 from noiseproof.method import Beliefs, Method, Run
@@ -56,9 +56,7 @@ class FitResult:
                 tally = Tally(one.clean() if name == "test" else one)
                 tally.add(torch.arange(len(one)), probability)
                 final |= tally.figures(name)
-                # a label is as suspicious as the model finds it unlikely
-                given = probability.gather(1, one.labels[:, None]).squeeze(1)
-                believed[name] = Beliefs(probability, 1 - given)
+                believed[name] = Beliefs.of(probability, one.labels)
         predicted = believed["train"].soft_label
         believed["train"] = method.beliefs(run, predicted) or believed["train"]
         beliefs, split = believed["train"], np.full(len(data), "train", dtype=object)
@@ -110,23 +108,15 @@ class FitResult:
         files.write_text(folder / "history.jsonl", lines)
         files.write_text(folder / "summary.json", json.dumps(self.summary(), indent=2) + "\n")
         self.predictor.save(folder / FILE)
-        files.write_atomically(folder / "labels.parquet", self._write_labels)
+        parts = [labels.Part(self.data, self.beliefs, self.split)]
+        if self.test is not None and self.test_beliefs is not None:
+            parts.append(labels.Part(self.test, self.test_beliefs, "test"))
+        labels.write(folder / "labels.parquet", *parts)
         curves = folder / "curves.png"
         wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
         title = self.method.title()
         files.write_atomically(curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title))
         write_report(folder / "report.html", self, picture=curves)
-
-    def _write_labels(self, path: Path) -> None:
-        """One row for each example: its label, how suspicious it is, and what it may be; most suspicious first."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        parts = [_label_rows(self.data, self.beliefs, self.split)]
-        if self.test is not None and self.test_beliefs is not None:
-            parts.append(_label_rows(self.test, self.test_beliefs, np.full(len(self.test), "test", dtype=object)))
-        table = pa.concat_tables([pa.table(part) for part in parts], promote_options="default")
-        pq.write_table(table.sort_by([("suspicion", "descending")]), path)
 
 
 def _interleave(rows: Tensor, beliefs: Beliefs, other_rows: Tensor, others: Beliefs) -> Beliefs:
@@ -137,19 +127,3 @@ def _interleave(rows: Tensor, beliefs: Beliefs, other_rows: Tensor, others: Beli
         soft_label[index] = part.soft_label.float().cpu()
         suspicion[index] = part.suspicion.float().cpu()
     return Beliefs(soft_label, suspicion)
-
-
-def _label_rows(data: LabeledData, beliefs: Beliefs, split: np.ndarray) -> dict[str, Any]:
-    names = np.asarray(data.class_names, dtype=object)
-    confidence, suggested = beliefs.soft_label.float().cpu().max(dim=1)
-    rows = {
-        "id": [str(i) for i in (range(len(data)) if data.ids is None else data.ids)],
-        "split": split,
-        "label": names[data.labels.numpy()],
-        "suggested": names[suggested.numpy()],
-        "confidence": confidence.numpy(),
-        "suspicion": beliefs.suspicion.float().cpu().numpy(),
-    }
-    if data.true_labels is not None:
-        rows["true_label"] = names[data.true_labels.numpy()]
-    return rows

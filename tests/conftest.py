@@ -1,10 +1,13 @@
-"""Small real data for the tests: 300 of scikit-learn's digits with 40 % wrong labels."""
+"""Small real data for the tests: 300 of scikit-learn's digits with 40 % wrong labels; and the command line."""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 import torch
 
+from noiseproof import cli
 from noiseproof.data import LabeledData, load, noise
 
 
@@ -20,3 +23,21 @@ def digits() -> tuple[LabeledData, LabeledData]:
     train, test = load("digits").split(0.8, seed=0)
     train, _ = train.split(0.1, seed=1)
     return noise.apply(train, "symmetric:0.4", seed=0), test.split(0.8, seed=0)[0]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run the command line in an empty folder; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["noiseproof", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call

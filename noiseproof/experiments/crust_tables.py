@@ -128,7 +128,7 @@ class Figure1(Trained):
         if cell["method"] == "ce":
             return train(cell, data)
         watched = Watched(build(cell["fit"]["method"]))
-        figures = train(cell, data, watched)
+        figures = train(cell, data, method=watched)
         figures["curves"]["weight_right"] = watched.right
         return figures
 

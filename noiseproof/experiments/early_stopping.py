@@ -91,7 +91,7 @@ class EarlyStopping(Experiment):
         if "shallow" in cell["fit"]["model"]:
             criteria += ("theory",)
         watched = Watched(CrossEntropy(), criteria)
-        figures = train(cell, data, watched)
+        figures = train(cell, data, method=watched)
         accuracy = figures["curves"]["test_accuracy"]
         figures["oracle"] = max(accuracy)
         figures["criteria"] = {"last epoch": _loss(accuracy, len(accuracy), len(accuracy))}

@@ -33,7 +33,6 @@ from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import bars
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.loop import fit
-from noiseproof.method import Method
 
 CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
 SMALL: dict[str, Any] = {
@@ -64,8 +63,14 @@ def cell(
     }  # fmt: skip
 
 
-def train(cell: Cell, data: DataDir, method: Method | None = None) -> dict[str, Any]:
-    """Train a cell, with `method` in place of its own if given, e.g. the same one watched.
+def sets(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:
+    """A cell's training set, its labels still the data set's, and its test set."""
+    training, test = data.pair(cell["data"], labels=cell["labels"], image_size=cell["size"])
+    return _some(training, cell["examples"], cell["seed"]), _some(test, cell["tested"], seed=0)
+
+
+def train(cell: Cell, data: DataDir, **instead: Any) -> dict[str, Any]:
+    """Train a cell; `instead` are arguments of `fit` in place of its own, e.g. its method, watched.
 
     Returns:
         last, best, kept: test accuracy at the last epoch, at the best by held-out noisy labels, of the model kept;
@@ -73,12 +78,10 @@ def train(cell: Cell, data: DataDir, method: Method | None = None) -> dict[str, 
         auroc, auprc: of the suspicion for finding the wrong training labels, None where all are right; noise: their
         share; seconds: spent in steps; curves, with None where an epoch has no such figure.
     """
-    training, test = data.pair(cell["data"], labels=cell["labels"], image_size=cell["size"])
-    training, test = _some(training, cell["examples"], cell["seed"]), _some(test, cell["tested"], seed=0)
+    training, test = sets(cell, data)
     if cell["noise"] is not None:
         training = corruption.apply(training, cell["noise"], seed=cell["seed"])
-    options = cell["fit"] if method is None else {**cell["fit"], "method": method}
-    result = fit(data=training, test=test, seed=cell["seed"], device="auto", **options)
+    result = fit(data=training, test=test, seed=cell["seed"], device="auto", **{**cell["fit"], **instead})
     summary = result.summary()
     figures: dict[str, Any] = {
         "last": summary["last"]["test_accuracy"],

@@ -4,6 +4,7 @@
     linear   softmax regression on standardised features, computed once
 
 Both take features and labels, and give class probabilities (m, K). Fine-tuning is `fit(…, init=RUN)`.
+`neighbourhood` asks the other way round: which labels disagree with those of their neighbours?
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.features import Features
+from noiseproof.method import Beliefs
 from noiseproof.methods import _check
 
 _BLOCK = 2**24  # similarities held at once
@@ -119,6 +121,28 @@ def knn(
     classes = _classes(bank, labels, num_classes)
     similarity, at = nearest(queries, bank, min(k, len(bank)))
     return vote(similarity, labels[at], classes, temperature)
+
+
+def neighbourhood(
+    features: Tensor, labels: Tensor, *, k: int = 50, temperature: float = 0.05, num_classes: int | None = None
+) -> Beliefs:
+    """What the neighbours of each example say of its label: their vote, and how much of it goes to other classes.
+
+    Args:
+        features: (n, F) with n > 1, best of a backbone that has not seen the labels.
+        labels: (n,) int64, partly wrong.
+        k: neighbours, the example itself left out; all others, if there are fewer.
+        temperature: T, above 0.
+        num_classes: K; by default what the labels hold.
+
+    Raises:
+        InputError: an argument outside its range, or shapes that do not fit.
+    """
+    _check.number("temperature", temperature, 0, ends="(]")
+    _check.integer("k", k, 1)
+    classes = _classes(features, labels, num_classes)
+    similarity, at = nearest(features, features, min(k, len(features) - 1), exclude_self=True)
+    return Beliefs.of(vote(similarity, labels[at], classes, temperature), labels)
 
 
 def linear(

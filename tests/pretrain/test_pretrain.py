@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from noiseproof import cli, features, models
+from noiseproof import features, models
 from noiseproof.data import Normalize
 from noiseproof.errors import InputError
 from noiseproof.loop import fit
 from noiseproof.models import Backbone
 from noiseproof.predictor import load_model
 from noiseproof.pretrain import probe
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Run the command line in an empty folder; gives (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["noiseproof", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 def test_a_run_leaves_a_backbone_and_a_report(run, pictures, tmp_path):
@@ -74,11 +56,13 @@ def test_fit_starts_from_a_backbone_with_a_fresh_head(run, pictures, tmp_path):
     again = features.load_backbone(tmp_path / "fit")  # the backbone of a fit
     torch.testing.assert_close(again.backbone.body[1].weight, result.backbone.body[1].weight)
     assert load_model(tmp_path / "fit").architecture == "mlp(widths=[32])"
-    two = fit("mlp(widths=[32])", pictures[0], "co_teaching", init=tmp_path / "run", **settings)
+    two = fit("mlp(widths=[32])", pictures[0], "co_teaching", init=result.features, **settings)  # without a folder
     torch.testing.assert_close(two.run.models[1].body[1].weight, result.backbone.body[1].weight)
     for model, words in (("mlp(widths=[33])", "does not fit"), ("mlp(widths=[32, 32])", "does not fit")):
         with pytest.raises(InputError, match=words):
             fit(model, pictures[0], "ce", init=tmp_path / "run", **settings)
+        with pytest.raises(InputError, match=words):
+            fit(model, pictures[0], "ce", init=result.features, **settings)
     with pytest.raises(InputError, match="there is no"):
         fit("mlp", pictures[0], "ce", init=tmp_path, **settings)
 
@@ -170,6 +154,11 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert "linear" in out
     assert "80 labelled examples" in out
     assert set(load_file("w.safetensors")) == {"body.1.weight", "body.1.bias"}
+    code, out, err = command("probe", "run", "--labels", "doubts.parquet", "--no-random", "--quiet")
+    assert (code, err) == (0, "")
+    doubts = pq.read_table("doubts.parquet").to_pydict()
+    assert doubts["split"].count("train") == 100
+    assert doubts["suspicion"] == sorted(doubts["suspicion"], reverse=True)
     code, _, err = command("fit", "digits", "--method", "ce", "--epochs", 1, "--init", "run", "--out", "fit", *quick)
     assert (code, err) == (0, "")
     assert json.loads(Path("fit/config.json").read_text())["call"]["init"] == str(Path("run").absolute())

@@ -33,6 +33,28 @@ def test_knn_agrees_with_its_definition():
     torch.testing.assert_close(everyone, probes.knn(bank, labels, queries, k=60))
 
 
+def test_neighbours_judge_a_label_without_its_own_vote():
+    bank, labels = features(40, 5), torch.arange(40) % 4
+    found = probes.neighbourhood(bank, labels, k=7, temperature=0.1)
+    for i in range(40):
+        others = torch.arange(40) != i
+        slow = slow_vote(bank[others], labels[others], bank[i], 7, 0.1, 4)
+        torch.testing.assert_close(found.soft_label[i].double(), slow, atol=1e-5, rtol=1e-4)
+        assert found.suspicion[i].item() == pytest.approx(1 - slow[labels[i]].item(), abs=1e-5)
+    all_others = probes.neighbourhood(bank, labels, k=1000)
+    torch.testing.assert_close(all_others.soft_label, probes.neighbourhood(bank, labels, k=39).soft_label)
+
+
+def test_neighbours_find_wrong_labels():
+    right = torch.arange(400) % 4
+    bank = torch.eye(4)[right] + 0.1 * features(400, 4)
+    wrong = torch.arange(400) % 5 == 0
+    labels = torch.where(wrong, (right + 1) % 4, right)
+    found = probes.neighbourhood(bank, labels)
+    assert found.suspicion[wrong].min() > found.suspicion[~wrong].max()
+    assert torch.equal(found.soft_label.argmax(dim=1), right)
+
+
 @pytest.mark.parametrize(("n", "k"), [(100, 5), (3200, 5), (3207, 50), (5000, 1), (5000, 80)])
 def test_the_largest_are_the_largest(n, k):
     scores = features(6, n)
@@ -91,6 +113,8 @@ def test_features_that_never_change_do_no_harm():
         (lambda: probes.nearest(features(9, 2), features(9, 2), 9, exclude_self=True), "k must lie in 1..8"),
         (lambda: probes.nearest(features(9, 2), features(8, 2), 3, exclude_self=True), "pass it twice"),
         (lambda: probes.linear(features(9, 2), torch.zeros(9, dtype=torch.int64), features(3, 2), decay=-1), "decay"),
+        (lambda: probes.neighbourhood(features(9, 2), torch.zeros(8, dtype=torch.int64)), "labels must be int64"),
+        (lambda: probes.neighbourhood(features(1, 2), torch.zeros(1, dtype=torch.int64)), "k must lie"),
     ],
 )
 def test_mistakes_are_one_sentence(call, words):

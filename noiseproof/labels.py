@@ -1,0 +1,46 @@
+"""labels.parquet: what is believed of each example's label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noiseproof import files
+from noiseproof.data import LabeledData
+from noiseproof.method import Beliefs
+
+
+class Part(NamedTuple):
+    """Examples and what is believed of their labels."""
+
+    data: LabeledData
+    beliefs: Beliefs
+    split: str | np.ndarray  # "train", "val", "test": of all, or of each (n,)
+
+
+def write(path: Path, *parts: Part) -> None:
+    """Write a row for each example, the most suspicious first: its label, how suspicious it is, what it may be."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.concat_tables([pa.table(_rows(*part)) for part in parts], promote_options="default")
+    table = table.sort_by([("suspicion", "descending")])
+    files.write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def _rows(data: LabeledData, beliefs: Beliefs, split: str | np.ndarray) -> dict[str, Any]:
+    names = np.asarray(data.class_names, dtype=object)
+    confidence, suggested = beliefs.soft_label.float().cpu().max(dim=1)
+    rows = {
+        "id": [str(i) for i in (range(len(data)) if data.ids is None else data.ids)],
+        "split": np.full(len(data), split, dtype=object) if isinstance(split, str) else split,
+        "label": names[data.labels.numpy()],
+        "suggested": names[suggested.numpy()],
+        "confidence": confidence.numpy(),
+        "suspicion": beliefs.suspicion.float().cpu().numpy(),
+    }
+    if data.true_labels is not None:
+        rows["true_label"] = names[data.true_labels.numpy()]
+    return rows

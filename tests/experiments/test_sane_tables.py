@@ -1,0 +1,73 @@
+"""The experiments on SANE, at the size of a test: digits, few epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from experiments.support import run, shown
+
+from noiseproof.experiments import sane_tables
+from noiseproof.experiments.experiment import Cell
+from noiseproof.experiments.sane_tables import ROWS, Init, Tables, run_of
+from noiseproof.pretrain import SANE, MoCo, build
+
+TINY = {"model": "mlp(widths=(32,))", "epochs": 2, "batch_size": 32, "augment": "weak", "dim": 16, "probe_every": 0}
+
+
+def on_digits(one: Cell) -> Cell:
+    one = {**one, "data": "digits", "size": None, "examples": 200, "tested": 100}
+    if "pretrain" in one:
+        one["pretrain"] = {**TINY, "method": one["pretrain"]["method"], "epochs": min(2, one["pretrain"]["epochs"])}
+    if "init" in one:
+        one["init"] = {**TINY, "method": "sane(dictionary_size=128)"}
+    if "fit" in one:
+        one["fit"] = {"model": TINY["model"], "epochs": 2, "batch_size": 32, "method": one["fit"]["method"], "val": 0.1}
+    return one
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_is_the_method_its_name_says(name: str, scale: str) -> None:
+    options = run_of(ROWS[name], scale)
+    method = build(options["method"])
+    assert isinstance(method, MoCo if name == "moco" else SANE)
+    assert method.num_views == (3 if "strong" in name else 2)
+    assert ("mix_augment" in options) == ("strong" in name)
+    if isinstance(method, SANE):
+        assert method.mixup == (
+            "vanilla" if "vanilla" in name else "none" if name in ("p", "q", "p, q") else "momentum"
+        )
+        assert method.p == (name.startswith("p") or "sane" in name)
+        assert method.q == (name in ("q", "p, q", "q, momentum mixup") or "sane" in name)
+        assert method.lam == (float(name.split("= ")[1]) if "λ" in name else 0.5)
+
+
+def test_the_tables_have_every_row_and_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tables, "rows", {name: ROWS[name] for name in ("moco", "sane")})
+    experiment = Tables()
+    cells = experiment.cells("small", 2)
+    assert {cell["data"] for cell in cells} == {"cifar10", "fashion-mnist"}
+    done = run(experiment, [on_digits(one) for one in cells if one["data"] == "cifar10"])
+    rows = shown(experiment, done, tmp_path)
+    assert [row[0] for row in rows] == ["moco", "sane", "random weights"]
+    assert all(0.1 < one.figures[key] <= 1 for one in done for key in ("knn", "linear"))
+    assert done[-1].figures != done[-2].figures  # another seed
+
+
+def test_a_start_from_sane_is_not_a_random_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt = []
+    monkeypatch.setattr(Init, "noises", ("symmetric:0.5",))
+    real = sane_tables.learn
+    monkeypatch.setattr(sane_tables, "learn", lambda *given: learnt.append(1) or real(*given))
+    sane_tables._learned.cache_clear()
+    experiment = Init()
+    done = run(experiment, [on_digits(one) for one in experiment.cells("small", 1)])
+    rows = shown(experiment, done, tmp_path)
+    assert [row[0] for row in rows] == [
+        "ce, random start", "sop, random start", "ce, sane start", "sop, sane start", "neighbours in SANE's features",
+    ]  # fmt: skip
+    assert len(learnt) == 1  # both methods begin with the same features
+    ce = [one.figures["curves"]["test_accuracy"] for one in done if one.cell["method"] == "ce"]
+    assert ce[0] != ce[1]
+    assert 0 <= done[-1].figures["neighbours"] <= 1
