@@ -134,13 +134,19 @@ def activation(name: str) -> Activation:
 # --- data ---
 
 
+def _stream(purpose: str, seed: int) -> torch.Generator:
+    """Random numbers of their own for each purpose, so that one seed may serve centres, inputs, labels and network."""
+    words = np.random.SeedSequence([seed, *purpose.encode()]).generate_state(2)
+    return torch.Generator().manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
+
+
 def random_centers(K: int, d: int, *, seed: int, apart: float = 0.0) -> Tensor:
     """K centres (K, d), uniform on the sphere, drawn again until no two are nearer than `apart`.
 
     Raises:
         InputError: there is hardly room for so many.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = _stream("centers", seed)
     for _ in range(_TRIES):
         C = _unit(torch.randn(K, d, generator=generator, dtype=torch.float64))
         if K < 2 or float(torch.pdist(C).min()) >= apart:
@@ -173,7 +179,7 @@ def clusterable(
         raise InputError(f"labels must lie in [-1, 1], got {list(labels)}; rescale them")
     if not 0 <= eps0 < 2 or (eps0 > 0 and on_sphere and centers.shape[1] < 2):
         raise InputError(f"eps0 must lie in [0, 2), and be 0 in one dimension, got {eps0} with d={centers.shape[1]}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = _stream("inputs", seed)
     cluster = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     c = centers[cluster]  # (n, d)
     if eps0 > 0:
@@ -198,7 +204,7 @@ def corrupt(data: Clusters, rho: float, *, seed: int) -> Clusters:
     values = torch.unique(data.truth)
     if not 0 <= rho <= 1 or len(values) < 2:
         raise InputError(f"rho must lie in [0, 1] and the labels take two values or more, got {rho}, {len(values)}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = _stream("corruption", seed)
     label = data.truth.clone()
     for cluster in data.cluster.unique():
         members = torch.nonzero(data.cluster == cluster)[:, 0]
@@ -212,7 +218,7 @@ def shuffle(data: Clusters, share: float, *, seed: int) -> Clusters:
     """Draw a share of all labels anew from the label values, as in Figure 6: some keep their own."""
     if not 0 <= share <= 1:
         raise InputError(f"share must lie in [0, 1], got {share}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = _stream("shuffle", seed)
     values, label = torch.unique(data.truth), data.truth.clone()
     chosen = torch.randperm(len(label), generator=generator)[: round(share * len(label))]
     label[chosen] = values[torch.randint(0, len(values), (len(chosen),), generator=generator)]
@@ -245,7 +251,7 @@ def network(k: int, d: int, *, activation: str, seed: int) -> Net:
     """W₀ with standard Gaussian entries (k, d), and v: ±1/√k, half each; one entry is 0 if k is odd."""
     if k < 2:
         raise InputError(f"k must be at least 2, one unit of each sign, got {k}")
-    W = torch.randn(k, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    W = torch.randn(k, d, generator=_stream("network", seed), dtype=torch.float64)
     v = torch.zeros(k, dtype=torch.float64)
     v[: k // 2], v[k - k // 2 :] = 1 / math.sqrt(k), -1 / math.sqrt(k)
     return Net(W, v, activation)

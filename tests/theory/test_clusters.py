@@ -408,3 +408,13 @@ def test_bad_input_is_named() -> None:
         clusterbounds.perfect(torch.stack([C[0], -C[0]]), [3, 3], 0.1, "erf")
     with pytest.raises(InputError, match="delta/4"):
         clusterbounds.clustered(C, [3, 3], 0.3, 1.0, "erf")
+
+
+def test_one_seed_serves_every_purpose():
+    """Centres, inputs and network of one seed must not be made of the same numbers."""
+    centers = clusters.random_centers(3, 6, seed=5)
+    rows = clusters.network(4, 6, activation="relu", seed=5).W[:3]
+    assert (torch.nn.functional.normalize(rows, dim=1) - centers).abs().max() > 0.1
+    data = clusters.clusterable(centers, [1, 1, 1], [-1.0, 0.0, 1.0], eps0=0.5, seed=5)
+    offset = torch.nn.functional.normalize(data.x - centers, dim=1)
+    assert (offset - centers).abs().max() > 0.1
