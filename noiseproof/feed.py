@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from noiseproof import distributed
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation, Compose
 from noiseproof.method import Batch
 
+_APART = 1_000_003  # between the seeds of two processes
 _SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
 _RESIDENT = 2 * 2**30  # bytes of raw inputs worth keeping on an accelerator
 
@@ -28,7 +30,7 @@ class Feed:
     ) -> None:
         self.data, self.device = data, device
         self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
-        self.generator = torch.Generator().manual_seed(seed + 1)
+        self.generator = torch.Generator().manual_seed(seed + 1 + _APART * distributed.rank())
         self.labels = data.labels.to(device)
         self.take: Callable[[Tensor], Tensor] = data.take
         values = len(data)
@@ -41,16 +43,21 @@ class Feed:
             self.take = lambda rows: inputs.index_select(0, rows.to(device))
 
     def shuffled(self, n: int) -> Tensor:
-        """0..n−1 in a new order."""
-        return torch.randperm(n, generator=self.generator)
+        """0..n−1 in a new order, the same in all processes; as many as these can share evenly."""
+        order = distributed.from_main(lambda: torch.randperm(n, generator=self.generator))
+        return order[: n - n % distributed.world()]
 
     def batches(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
-        """`order` in pieces; a last piece of one example joins its neighbour, as batch normalisation needs two."""
+        """`order` in pieces, this process's share of each; a last one of one example joins its neighbour.
+
+        For batch normalisation needs two.
+        """
+        rank, world = distributed.rank(), distributed.world()
         sizes = [size] * (len(order) // size) + ([len(order) % size] if len(order) % size else [])
-        if len(sizes) > 1 and sizes[-1] == 1:
-            sizes[-2:] = [sizes[-2] + 1]
-        weights = [None] * len(sizes) if weight is None else weight.split(sizes)
-        return list(zip(order.split(sizes), weights, strict=True))
+        if len(sizes) > 1 and sizes[-1] == world:
+            sizes[-2:] = [sizes[-2] + world]
+        weights = [None] * len(sizes) if weight is None else [part[rank::world] for part in weight.split(sizes)]
+        return list(zip([part[rank::world] for part in order.split(sizes)], weights, strict=True))
 
     def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
         """The batch of the examples `rows`."""

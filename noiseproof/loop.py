@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import assemble
+from noiseproof import assemble, distributed
 from noiseproof import schedule as schedules
 from noiseproof.assemble import require
 from noiseproof.data import LabeledData, Normalize
@@ -89,6 +89,8 @@ def fit(
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
+    if distributed.launched():
+        raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
     assemble.check_run(epochs, batch_size, seed, clip, out, resume)
     require(eval_examples is None or eval_examples >= 0, "eval_examples", eval_examples, "0 or more, or None for all")
     chosen = build_method(method)
@@ -222,8 +224,9 @@ class Loop:
                     self.finished = (
                         method.stop(run) or run.epoch >= run.epochs or self.rate.ended(self.clock(run.epoch))
                     )
-                    if signals.requested and not self.finished:
-                        self.pause(signals)
+                    (stop,) = distributed.anyone(signals.requested)
+                    if stop and not self.finished:
+                        self.pause(stop)
             if self.rundir is not None:
                 self.rundir.save(self.state())
         finally:
@@ -264,6 +267,7 @@ class Loop:
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()
+            distributed.average_gradients(self.parameters)
             if self.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.clip)
             for optimizer in optimizers:
@@ -276,17 +280,19 @@ class Loop:
                 self.watch(loss.item(), len(batches))
             self.batches_done = number + 1
             self.progress.step(run, run.epoch + self.batches_done / len(batches))
-            if signals.requested or (self.rundir is not None and self.rundir.is_due(run.step)):
+            due = self.rundir is not None and self.rundir.is_due(run.step)
+            stop, due = distributed.anyone(signals.requested, due)
+            if stop or due:
                 self.epoch_seconds += time.perf_counter() - began
-                self.pause(signals)
+                self.pause(stop)
                 began = time.perf_counter()
         self.epoch_seconds += time.perf_counter() - began
 
-    def pause(self, signals: Signals) -> None:
+    def pause(self, stop: bool) -> None:
         """Save between two steps; leave, if asked to."""
         if self.rundir is not None:
             self.rundir.save(self.state())
-        if signals.requested:
+        if stop:
             epoch = min(self.run.epoch + 1, self.run.epochs)
             where = f"stopped after step {self.run.step} (epoch {epoch} of {self.run.epochs})"
             saved = "nothing was saved: pass out=... to be able to resume"
@@ -296,7 +302,7 @@ class Loop:
         """Evaluate, and add the epoch's record to the history."""
         assert self.order is not None
         run = self.run
-        loss = self.loss_sum.item() / len(self.order)
+        loss = distributed.total(self.loss_sum).item() / len(self.order)
         if not math.isfinite(loss):
             remedy = f"set clip=1.0 or lower lr (now {self.base_lr[0]})"
             raise InputError(f"the training loss became {loss} in epoch {run.epoch + 1}; {remedy}")
@@ -311,7 +317,7 @@ class Loop:
             record["selected_right"] = 1 - float(run.data.wrong[self.order].float().mean())
         if self.annealed is not None:
             record["annealed"], self.annealed = self.annealed, None
-        record |= self.evaluate(run)
+        record |= distributed.from_main(lambda: self.evaluate(run))
         if self.rate.loss in ("epoch", "full"):
             self.lowest_loss = min(self.lowest_loss, record["loss" if self.rate.loss == "epoch" else "train_loss"])
         run.history.append(record)
@@ -353,11 +359,12 @@ class Loop:
         """Everything a checkpoint must hold."""
         run = self.run
         cuda = run.device.type == "cuda"
+        feeds = distributed.gather(self.feed.generator.get_state().to(run.device)[None]).cpu()  # of each process
         return {
             "models": run.models.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "method": self.method.state_dict(),
-            "generators": [run.generator.get_state(), self.feed.generator.get_state(), torch.get_rng_state()]
+            "generators": [run.generator.get_state(), feeds, torch.get_rng_state()]
             + ([torch.cuda.get_rng_state(run.device)] if cuda else []),
             "epoch": run.epoch, "step": run.step, "history": run.history,
             "order": self.order, "weight": self.weight, "batches_done": self.batches_done, "loss_sum": self.loss_sum,
@@ -375,8 +382,8 @@ class Loop:
             optimizer.load_state_dict(saved)
             _restore_layout(optimizer)
         run.lr = self.optimizers[0].param_groups[0]["lr"]
-        for generator, saved in zip((run.generator, self.feed.generator), state["generators"], strict=False):
-            generator.set_state(saved)
+        run.generator.set_state(state["generators"][0])
+        self.feed.generator.set_state(state["generators"][1][distributed.rank()].clone())
         torch.set_rng_state(state["generators"][2])
         if run.device.type == "cuda":
             torch.cuda.set_rng_state(state["generators"][3], run.device)

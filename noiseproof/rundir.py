@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import checkpoint, files
+from noiseproof import checkpoint, distributed, files
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
@@ -62,16 +62,19 @@ def _describe(value: Any) -> Any:
 
 
 class RunDir:
-    """The folder of a run, and when it is due a checkpoint."""
+    """The folder of a run, and when it is due a checkpoint. Of several processes only the main one writes."""
 
     def __init__(self, path: Path, seconds: float = 60.0, steps: int | None = None, *, verb: str = "fit") -> None:
         if seconds <= 0 or (steps is not None and steps < 1):
             raise InputError(f"checkpoints need seconds above 0 and steps of 1 or more, got {seconds} and {steps}")
         self.path, self.seconds, self.steps, self.verb = path, seconds, steps, verb
         self._saved = time.monotonic()
+        self.writes = distributed.is_main()
 
     def ensure_free(self) -> None:
         """Raise an InputError if there is a run here already."""
+        if not self.writes:
+            return
         if (self.path / CHECKPOINT).exists():
             raise InputError(f"{self.path} already holds a run; pass --resume to continue it or choose another --out")
         taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
@@ -83,6 +86,8 @@ class RunDir:
         from noiseproof import __version__
 
         self.ensure_free()
+        if not self.writes:
+            return
         config = {"noiseproof": __version__, "torch": torch.__version__, "call": call, "notes": notes or {}}
         files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
         files.write_text(self.path / HISTORY, "")
@@ -95,16 +100,17 @@ class RunDir:
             raise InputError(
                 f"{self.path / CHECKPOINT} is not the checkpoint of a run; start afresh with another --out"
             )
-        for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
-            leftover.unlink()
         for key in call:
             if saved.get(key) != call[key]:
                 raise InputError(
                     f"{self.path} was begun with {key}={saved.get(key)!r}, this call has {call[key]!r}; "
                     f"resume with the same {key} or choose another --out"
                 )
-        lines = "".join(json.dumps(record) + "\n" for record in state["history"])
-        files.write_text(self.path / HISTORY, lines)  # epochs after the checkpoint will be run again
+        if self.writes:
+            for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
+                leftover.unlink()
+            lines = "".join(json.dumps(record) + "\n" for record in state["history"])
+            files.write_text(self.path / HISTORY, lines)  # epochs after the checkpoint will be run again
         self._saved = time.monotonic()
         return state
 
@@ -129,11 +135,15 @@ class RunDir:
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint."""
-        checkpoint.save(self.path / CHECKPOINT, state)
+        if self.writes:
+            checkpoint.save(self.path / CHECKPOINT, state)
+        distributed.wait()
         self._saved = time.monotonic()
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a line to the history."""
+        if not self.writes:
+            return
         try:
             with open(self.path / HISTORY, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
@@ -144,6 +154,8 @@ class RunDir:
 
     def save_initial(self, parameters: list[Tensor]) -> None:
         """Keep the weights a run began with: distances are measured from them, also after a resume."""
+        if not self.writes:
+            return
         checkpoint.save(self.path / INITIAL, {"parameters": parameters})
 
     def load_initial(self, like: list[Tensor]) -> list[Tensor]:

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import distributed
 from noiseproof.evaluate import eval_mode
 from noiseproof.method import Batch, Method, Run
 from noiseproof.methods import _check
@@ -61,7 +62,8 @@ class MomentumContrast(Method):
     other batches, shuffles the keys over its GPUs for that reason. In (4) the other keys of the batch are negatives
     too, and on one device they share the same statistics, which therefore tell at most that a query's key is of this
     batch, not which one it is. With groups > 1 the keys are shuffled besides over so many parts of the batch, each
-    normalised by itself. The momentum network keeps its own running statistics.
+    normalised by itself. Under torchrun they are shuffled over the processes, as in MoCo, and the batch is that of all.
+    The momentum network keeps its own running statistics.
     """
 
     paper = "He et al. 2020"
@@ -97,8 +99,9 @@ class MomentumContrast(Method):
         pairs = [(first, second), (second, first)] if self.symmetric else [(first, second)]
         losses, pushed = [], []
         for query, key in pairs:
-            keys = self.encode(run, key)  # (s, d)
-            losses.append(self.objective(run, query, key, others, torch.cat([keys, self.dictionary])))
+            keys = self.encode(run, key)  # (s, d), of all processes
+            bank = torch.cat([distributed.own_first(keys), self.dictionary])
+            losses.append(self.objective(run, query, key, others, bank))
             pushed.append(keys)
         self.keys = torch.cat(pushed)
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
@@ -114,12 +117,14 @@ class MomentumContrast(Method):
 
     @torch.no_grad()
     def encode(self, run: Run, key: Tensor) -> Tensor:
-        """The keys g_i (s, d) of views (s, …)."""
-        groups = min(self.groups, len(key) // 2) if self.normalises else 1
-        if groups <= 1:
-            return embed(self.target, key)
-        order = torch.randperm(len(key), generator=run.generator).to(key.device)
-        shuffled = torch.cat([embed(self.target, part) for part in key[order].tensor_split(groups)])
+        """The keys g_i (s, d) of views (s, …): of this process's views alone, or of all processes' in their order."""
+        groups = max(min(self.groups, len(key) // 2), 1)
+        if not self.normalises or groups * distributed.world() == 1:
+            return distributed.gather(embed(self.target, key))
+        everyone = distributed.gather(key)
+        order = torch.randperm(len(everyone), generator=run.generator).to(key.device)  # the same in all processes
+        own = everyone[order.tensor_split(distributed.world())[distributed.rank()]]
+        shuffled = distributed.gather(torch.cat([embed(self.target, part) for part in own.tensor_split(groups)]))
         return torch.empty_like(shuffled).index_copy_(0, order, shuffled)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from noiseproof import assemble
+from noiseproof import assemble, distributed
 from noiseproof import schedule as schedules
 from noiseproof.assemble import require
 from noiseproof.data import LabeledData, Normalize
@@ -77,7 +77,7 @@ def pretrain(
     progress: bool | Progress = False,
     notes: dict[str, Any] | None = None,
 ) -> PretrainResult:
-    """Train a backbone without labels.
+    """Train a backbone without labels. Under torchrun the processes share each batch; the main one writes.
 
     Args:
         model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
@@ -100,8 +100,12 @@ def pretrain(
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
+    distributed.join()
+    world = distributed.world()
     assemble.check_run(epochs, batch_size, seed, clip, out, resume)
     require(isinstance(batch_size, int), "batch_size", batch_size, "a whole number")
+    shared = isinstance(batch_size, int) and batch_size % world == 0 and batch_size >= 2 * world
+    require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
     require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
     require(hidden is None or hidden >= 1, "hidden", hidden, "a whole number, 1 or more, or None")
     require(probe_every is None or probe_every >= 0, "probe_every", probe_every, "0 or more, or None")
@@ -148,19 +152,20 @@ def pretrain(
             autocast=autocast,
             evaluate=probe,
             rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps, verb="pretrain"),
-            progress=reporter(progress),
+            progress=reporter(progress if distributed.is_main() else False),
         )
         call = describe_call(
             model, run, chosen, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=views, dim=dim,
             hidden=hidden, precision=precision, seed=seed, test=test, probe_every=every, probe_examples=probe_examples,
+            processes=world,
         )  # fmt: skip
-        at_random = probe.measure()  # before `open`, which may put trained weights in place
+        at_random = distributed.from_main(probe.measure)  # before `open`, which may put trained weights in place
         loop.open(call, resume, notes)
         with torch.enable_grad():
             loop.train()
     result = PretrainResult(run, chosen, features, probe.bank, probe.queries, at_random)
-    if out is not None:
+    if out is not None and distributed.is_main():
         result.save(out)
     return result
 

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noiseproof.cli import (
-    _DATA,
-    _RUN,
-    _TRAIN,
-    _anchored,
-    _choose_model,
-    _fresh_folder,
-    _option,
-    _read,
-    _remembered,
-    app,
-)
+from noiseproof.cli import common
+from noiseproof.cli.app import app, interruptible
+from noiseproof.cli.common import DATA, RUN, TRAIN, option
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,68 +34,60 @@ def pretrain(
         str | None,
         typer.Argument(help="As of fit; labels are used to report, never to train.", show_default=False),
     ] = None,
-    method: Annotated[str, _option("sane, moco, or with options: 'sane(lam=0.5)'.", panel=_TRAIN)] = "sane",
-    model: Annotated[str, _option("A network, or auto. See: noiseproof models.", panel=_TRAIN)] = "auto",
-    epochs: Annotated[int, _option("Passes over the training set.", panel=_TRAIN)] = 200,
-    batch_size: Annotated[int, _option("Images in a step.", panel=_TRAIN)] = 256,
-    lr: Annotated[float, _option("Learning rate.", panel=_TRAIN)] = 0.03,
-    momentum: Annotated[float, _option("Momentum (Adam: its first beta).", panel=_TRAIN)] = 0.9,
-    weight_decay: Annotated[float, _option("Weight decay.", panel=_TRAIN)] = 1e-4,
-    optimizer: Annotated[str, _option("sgd, adam, adamw or adadelta.", panel=_TRAIN)] = "sgd",
-    schedule: Annotated[str, _option("cosine, constant, 'cosine(warmup=5)', …", panel=_TRAIN)] = "cosine",
-    clip: Annotated[float | None, _option("Largest gradient norm.", panel=_TRAIN)] = None,
+    method: Annotated[str, option("sane, moco, or with options: 'sane(lam=0.5)'.", panel=TRAIN)] = "sane",
+    model: common.Model = "auto",
+    epochs: common.Epochs = 200,
+    batch_size: Annotated[int, option("Images in a step.", panel=TRAIN)] = 256,
+    lr: common.LearningRate = 0.03,
+    momentum: common.Momentum = 0.9,
+    weight_decay: common.WeightDecay = 1e-4,
+    optimizer: common.Optimizer = "sgd",
+    schedule: Annotated[str, option("cosine, constant, 'cosine(warmup=5)', …", panel=TRAIN)] = "cosine",
+    clip: common.Clip = None,
     augment: Annotated[
-        str, _option("none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.", panel=_TRAIN)
+        str, option("none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.", panel=TRAIN)
     ] = "simclr",
     mix_augment: Annotated[
-        str | None, _option("Of the extra views of 'sane(crops=1)'; by default --augment.", panel=_TRAIN)
+        str | None, option("Of the extra views of 'sane(crops=1)'; by default --augment.", panel=TRAIN)
     ] = None,
-    crop_sizes: Annotated[str | None, _option("Pixels of the extra views: 224,192,160,128,96.", panel=_TRAIN)] = None,
-    dim: Annotated[int, _option("Outputs of the projection head.", panel=_TRAIN)] = 128,
-    hidden: Annotated[int | None, _option("Its hidden width; by default the number of features.", panel=_TRAIN)] = None,
-    precision: Annotated[str, _option("float32, bfloat16 or auto.", panel=_TRAIN)] = "float32",
-    label_column: Annotated[str | None, _option("The column that holds the label.", panel=_DATA)] = None,
-    image_column: Annotated[str | None, _option("The column that holds the image.", panel=_DATA)] = None,
-    feature_columns: Annotated[
-        str | None, _option("The columns to use as features: a,b,c; by default every numeric one.", panel=_DATA)
-    ] = None,
-    image_size: Annotated[int | None, _option("Resize images to this many pixels.", panel=_DATA)] = None,
-    limit: Annotated[int | None, _option("Use only so many training examples.", panel=_DATA, min=1)] = None,
+    crop_sizes: Annotated[str | None, option("Pixels of the extra views: 224,192,160,128,96.", panel=TRAIN)] = None,
+    dim: Annotated[int, option("Outputs of the projection head.", panel=TRAIN)] = 128,
+    hidden: Annotated[int | None, option("Its hidden width; by default the number of features.", panel=TRAIN)] = None,
+    precision: common.Precision = "float32",
+    label_column: common.LabelColumn = None,
+    image_column: common.ImageColumn = None,
+    feature_columns: common.FeatureColumns = None,
+    image_size: common.ImageSize = None,
+    limit: common.Limit = None,
     test: Annotated[
-        str | None, _option("A set to probe with; by default the source's own, else a fifth of the data.", panel=_DATA)
+        str | None, option("A set to probe with; by default the source's own, else a fifth of the data.", panel=DATA)
     ] = None,
     probe_every: Annotated[
-        int | None, _option("Epochs between k-NN probes; by default twenty in a run; 0: none.", panel=_RUN)
+        int | None, option("Epochs between k-NN probes; by default twenty in a run; 0: none.", panel=RUN)
     ] = None,
-    probe_examples: Annotated[int, _option("Training examples the probe knows.", panel=_RUN)] = 5000,
-    seed: Annotated[int, _option("The same seed gives the same bits.", panel=_RUN)] = 0,
-    out: Annotated[Path | None, _option("The run directory; by default a new one under runs/.", panel=_RUN)] = None,
-    resume: Annotated[
-        bool, _option("Continue the run in --out; its options are remembered.", "--resume", panel=_RUN)
-    ] = False,
-    device: Annotated[str, _option("auto, cpu, cuda, mps.", panel=_RUN)] = "auto",
-    checkpoint_seconds: Annotated[float, _option("Save this often.", panel=_RUN)] = 60.0,
-    checkpoint_steps: Annotated[int | None, _option("Save every so many steps.", panel=_RUN)] = None,
-    quiet: Annotated[bool, _option("No progress.", "--quiet", "-q", panel=_RUN)] = False,
+    probe_examples: Annotated[int, option("Training examples the probe knows.", panel=RUN)] = 5000,
+    seed: common.Seed = 0,
+    out: common.Out = None,
+    resume: common.Resume = False,
+    device: common.Device = "auto",
+    checkpoint_seconds: common.CheckpointSeconds = 60.0,
+    checkpoint_steps: common.CheckpointSteps = None,
+    quiet: common.Quiet = False,
 ) -> None:
     """Pre-train a backbone without labels: MoCo or SANE."""
-    context.params.update({key: _anchored(context.params[key]) for key in ("data", "test")})
-    options = _remembered(context, out) if resume else dict(context.params)
+    context.params.update({key: common.anchored(context.params[key]) for key in ("data", "test")})
+    options = common.remembered(context, out) if resume else dict(context.params)
     if options["data"] is None:
         raise InputError("give the data to pre-train on, e.g. noiseproof pretrain photos/ --image-size 64 (see --help)")
-    from noiseproof.interrupt import Interrupted
-
-    try:
+    with interruptible():
         _pretrain(options, resume, quiet)
-    except Interrupted as stop:
-        typer.echo(str(stop), err=True)
-        raise typer.Exit(130) from None
 
 
 def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     """Run `pretrain` with the options of the command line."""
     from rich.markup import escape
 
+    from noiseproof import distributed
     from noiseproof.console import console, table
     from noiseproof.pretrain import build
     from noiseproof.pretrain import pretrain as run
@@ -112,7 +95,7 @@ def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     from noiseproof.rundir import RunDir
 
     method = build(options["method"])
-    out = Path(options["out"] or _fresh_folder(options["data"], method.name, options["seed"]))
+    out = Path(options["out"] or common.fresh_folder(options["data"], method.name, options["seed"]))
     if not resume:
         RunDir(out).ensure_free()
     train, test = _load(options, quiet)
@@ -123,7 +106,7 @@ def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         "checkpoint_steps",
     )  # fmt: skip
     result = run(
-        _choose_model(options["model"], train),
+        common.choose_model(options["model"], train),
         train,
         method,
         test=test,
@@ -135,6 +118,8 @@ def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
         notes={"command": {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}},
         **{key: options[key] for key in passed},
     )
+    if not distributed.is_main():
+        return
     console.print(table(f"{method.title()} on {len(train):,} examples", *figures(result)))
     console.print(f"Wrote [bold]{escape(str(out))}[/bold]: report.html, backbone.safetensors, pictures")
 
@@ -150,7 +135,7 @@ def _sizes(text: str | None) -> list[int] | None:
 
 def _load(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData | None]:
     """Training and test set of the options of `pretrain` or `fit`, under the labels the source has."""
-    return _read({"labels": None, "noise": None} | options, quiet)
+    return common.read({"labels": None, "noise": None} | options, quiet)
 
 
 @app.command(epilog="[bold]Example[/bold]  noiseproof probe runs/cifar10-train-sane-s0")

@@ -1,0 +1,52 @@
+"""The application that the commands are added to, and its entry point."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from noiseproof.errors import InputError
+
+app = typer.Typer(
+    name="noiseproof",
+    help="Train on labels you can't trust.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with what can be done next, and exit code 130."""
+    from noiseproof.distributed import is_main
+    from noiseproof.interrupt import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        if is_main():
+            typer.echo(str(stop), err=True)
+        raise typer.Exit(130) from None
+
+
+def main() -> None:
+    """The entry point: a user's mistake, or the machine's refusal, is one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ± should not end a run
+    try:
+        app()
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"error: {where}{error.strerror or error}; check the path, its permissions and the disk\n")
+        sys.exit(2)

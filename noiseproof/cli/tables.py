@@ -1,0 +1,54 @@
+"""Commands that read or write a table: `noiseproof corrupt | methods | recipes | models`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noiseproof.cli.app import app
+
+
+@app.command(epilog="[bold]Example[/bold]  noiseproof corrupt clean.csv noisy.csv --noise symmetric:0.3")
+def corrupt(
+    source: Annotated[Path, typer.Argument(help="A CSV, Parquet or npz file.")],
+    target: Annotated[Path, typer.Argument(help="Where to write the noisy copy.")],
+    noise: Annotated[
+        str, typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    ],
+    label_column: Annotated[str | None, typer.Option(help="The column that holds the label.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
+) -> None:
+    """Write a copy of a table with noisy labels; the old ones are kept as `true_label`."""
+    from rich.markup import escape
+
+    from noiseproof.console import console
+    from noiseproof.data.corrupt import corrupt_table
+
+    summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
+    console.print(f"Wrote [bold]{escape(str(target))}[/bold]: {summary.changed:,} of {summary.n:,} labels changed")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods: what each is called, where it comes from, what it needs and costs."""
+    from noiseproof.console import print_methods
+
+    print_methods()
+
+
+@app.command()
+def recipes() -> None:
+    """List the papers' settings that `fit --recipe` takes."""
+    from noiseproof.console import print_recipes
+
+    print_recipes()
+
+
+@app.command()
+def models() -> None:
+    """List the networks and their sizes."""
+    from noiseproof.console import print_models
+
+    print_models()
