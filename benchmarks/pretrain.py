@@ -1,6 +1,6 @@
 """What SANE costs beside MoCo, what augmentation takes of a step, and k-NN against one matrix product.
 
-python benchmarks/pretrain.py [--quick] [--threads N]     writes results/pretrain.json
+python benchmarks/pretrain.py [--quick] [--threads N] [--only knn …]     writes results/pretrain.json
 
 Steps are whole ones: augmentation, forward, backward, optimizer, momentum network, dictionary. MoCo passes the query
 forward and backward (1 + 2) and the key forward (1), SANE a mixed query forward and backward besides: 7/4 of MoCo by
@@ -108,36 +108,49 @@ def knn_sides(queries: int, bank: int, width: int) -> dict[str, Callable[[], obj
     }
 
 
+CASES = {"resnet8": (32, 128), "resnet20": (32, 128), "resnet18": (32, 64)}  # side of the images, batch
+
+
+def steps(model: str, rounds: int) -> dict[str, dict[str, Any]]:
+    """Whole steps of each method and the augmentation alone, as a table and as figures."""
+    side, batch = CASES[model]
+    sides: dict[str, Callable[[], object]] = {}
+    for method in METHODS:
+        sides[method], augment = stepper(method, model, side, batch)
+    sides["augmentation, two views"] = augment
+    found = compare(take_turns(sides, rounds), "moco")
+    present(f"{model}, 3×{side}×{side}, batch {batch}: steps relative to MoCo's", found)
+    return found
+
+
+def search(size: tuple[int, int, int], rounds: int) -> dict[str, dict[str, Any]]:
+    """The k-NN probe beside one matrix product, as a table and as figures."""
+    found = compare(take_turns(knn_sides(*size), rounds), "matrix product")
+    present("{:,} queries against {:,} × {} features, 50 neighbours".format(*size), found)
+    return found
+
+
+def present(title: str, found: dict[str, dict[str, Any]]) -> None:
+    lines = [[name, f"{f['ms']:.1f}", f"{f['ratio']:.3f}", f"{f['median']:.3f}", "{:.2f} … {:.2f}".format(*f["range"])]
+             for name, f in found.items()]  # fmt: skip
+    show(title, ["", "ms", "ratio of best", "median ratio", "range"], lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, resnet8 alone, a tenth of the k-NN")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only", nargs="+", choices=[*CASES, "knn"], help="these parts")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     threadpool_limits(options.threads)
-    rounds = 3 if options.quick else 8
-    rows, results = [], {}
-    cases = [("resnet8", 32, 128), ("resnet20", 32, 128), ("resnet18", 32, 64)]
-    for model, side, batch in cases[: 1 if options.quick else None]:
-        sides: dict[str, Callable[[], object]] = {}
-        for method in METHODS:
-            sides[method], augment = stepper(method, model, side, batch)
-        sides["augmentation, two views"] = augment
-        found = compare(take_turns(sides, rounds), "moco")
-        results[f"{model}, 3×{side}×{side}, batch {batch}"] = found
-        for name, f in found.items():
-            low, high = f["range"]
-            rows.append([f"{model}, batch {batch}", name, f"{f['ms']:.1f}", f"{f['ratio']:.3f}", f"{f['median']:.3f}",
-                         f"{low:.2f} … {high:.2f}"])  # fmt: skip
-    header = ["network", "step", "ms", "ratio of best", "median ratio", "range"]
-    show("A step of pre-training relative to MoCo's", header, rows)
+    parts = options.only or (["resnet8", "knn"] if options.quick else [*CASES, "knn"])
     size = (1000, 5000, 512) if options.quick else (10_000, 50_000, 512)
-    found = compare(take_turns(knn_sides(*size), 2 if options.quick else 3), "matrix product")
-    lines = [[name, f"{f['ms']:.0f}", f"{f['ratio']:.2f}", f"{f['median']:.2f}", "{:.2f} … {:.2f}".format(*f["range"])]
-             for name, f in found.items()]  # fmt: skip
-    title = "{:,} queries against {:,} × {} features, 50 neighbours".format(*size)
-    show(title, ["", "ms", "ratio of best", "median ratio", "range"], lines)
-    write("pretrain", {"steps": results, "knn": found, "knn_size": size, "machine": machine()})
+    results = {name: steps(name, 3 if options.quick else 8) for name in parts if name != "knn"}
+    found = {"steps": results, "knn_size": size, "machine": machine()}
+    if "knn" in parts:
+        found["knn"] = search(size, 2 if options.quick else 3)
+    write("pretrain", found)
 
 
 if __name__ == "__main__":
