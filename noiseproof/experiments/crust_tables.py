@@ -105,6 +105,7 @@ class Figure1(Trained):
     name = "crust-fig1"
     title = "Right labels in coresets of 30, 50 and 70 %, and what is learned from them"
     paper = "Mirzasoleiman et al. 2020, Figure 1"
+    kind = None  # its figures have a curve more
     selections = ("central", "medoids")
     fractions = (0.3, 0.5, 0.7)
     noise = "symmetric:0.5"

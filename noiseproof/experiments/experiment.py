@@ -28,6 +28,7 @@ class Experiment(ABC):
     scales: ClassVar[tuple[str, ...]] = ("small", "paper")  # sizes it can be run at; the first is the default
 
     timed: ClassVar[bool] = False  # its figures are times: cells must not share the cores
+    kind: ClassVar[str | None] = None  # experiments of one kind have equal figures for equal cells, and share them
 
     @abstractmethod
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:

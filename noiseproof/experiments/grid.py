@@ -49,7 +49,8 @@ def reproduce(
     """Run the cells that `out` does not hold yet, then write NAME.png and results.json there.
 
     Every cell is appended to cells.jsonl when it is done, so a killed run goes on where it was. Cells are known by
-    their parameters: a larger grid in the same folder runs only what is new.
+    their parameters: a larger grid in the same folder runs only what is new, and what another experiment of the same
+    kind has left in a folder beside it is copied.
 
     Raises:
         InputError: a scale the experiment does not have, a data set that is not there.
@@ -64,6 +65,10 @@ def reproduce(
     log = Log(out / CELLS)
     log.prepare()
     kept = {_key(record["cell"]): record for record in log.read()}
+    if experiment.kind is not None:
+        for record in _borrow(experiment.kind, {_key(cell) for cell in cells} - set(kept), log.path):
+            log.append(record)
+            kept[_key(record["cell"])] = record
     missing = [cell for cell in cells if _key(cell) not in kept]
     source = DataDir(data)
     where = machine() | {"workers": workers, "threads": _threads(workers)}
@@ -71,6 +76,7 @@ def reproduce(
         with _bar(experiment.name, len(cells), len(cells) - len(missing), progress) as advance:
             for cell, figures, seconds in _work(experiment, missing, source, workers):
                 record = {"cell": cell, "figures": figures, "seconds": round(seconds, 2), "commit": where["commit"]}
+                record |= {} if experiment.kind is None else {"kind": experiment.kind}
                 log.append(record)
                 kept[_key(cell)] = record
                 advance()
@@ -112,9 +118,11 @@ class Log:
             files.write_text(self.path, "".join(line + "\n" for line in lines))
         try:
             records = [json.loads(line) for line in lines]
-            return [{key: record[key] for key in ("cell", "figures", "seconds", "commit")} for record in records]
-        except (ValueError, KeyError, TypeError):
+            if any(record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"} for record in records):
+                raise ValueError
+        except (ValueError, AttributeError):
             raise InputError(f"{self.path} is damaged; move it away to start afresh") from None
+        return records
 
     def prepare(self) -> None:
         """See now, not after the first cell, whether the folder can be written."""
@@ -126,6 +134,18 @@ class Log:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _borrow(kind: str, wanted: set[str], own: Path) -> list[dict[str, Any]]:
+    """The records of wanted cells in the logs of other experiments of the kind, beside the folder of one's own."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(own.parent.parent.glob(f"*/{CELLS}")):
+        if path == own:
+            continue
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:  # the rest is being written
+            if f'"kind": "{kind}"' in line and _key((record := json.loads(line))["cell"]) in wanted:
+                found.setdefault(_key(record["cell"]), record)
+    return list(found.values())
 
 
 def _work(

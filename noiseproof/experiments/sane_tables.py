@@ -145,6 +145,7 @@ class Init(Experiment):
     methods = ("ce", "sop")
     starts: ClassVar[dict[str, dict[str, Any] | None]] = {"random": None, "sane": run_of(ROWS["sane"], "small")}
     scales = ("small",)
+    kind = "fit"
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         return [

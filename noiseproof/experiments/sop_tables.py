@@ -99,6 +99,7 @@ class Table5(Trained):
     title = "Training time relative to cross-entropy"
     paper = "Liu et al. 2022, Table 5"
     timed = True
+    kind = None
     methods = ("ce", "co_teaching(forget_rate=0.5)", "elr", "sop", "sop_plus")
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:

@@ -23,7 +23,7 @@ import statistics
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -141,6 +141,8 @@ def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
 
 class Trained(Experiment):
     """An experiment whose cells are runs of `fit`."""
+
+    kind: ClassVar[str | None] = "fit"
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         return train(cell, data)

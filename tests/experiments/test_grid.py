@@ -65,6 +65,23 @@ def test_results_and_picture(tmp_path: Path, workers: int) -> None:
     assert outcome.picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_experiments_of_a_kind_share_their_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"data": tmp_path, "progress": False}
+    reproduce(Squares(), out=tmp_path / "results/alone", seeds=2, **options)
+    monkeypatch.setattr(Squares, "kind", "square")
+    for x in (0, 1):
+        (tmp_path / str(x)).unlink()
+    reproduce(Squares(), out=tmp_path / "results/first", seeds=3, **options)  # nothing to borrow: the other had no kind
+    with open(tmp_path / "results/first/cells.jsonl", "a") as file:
+        file.write('{"cell": {"x": 3}, "kind": "square", "figu')  # being written
+    second = reproduce(Squares(), out=tmp_path / "results/second", seeds=4, **options)  # fails if a cell is run again
+    assert [one.figures["y"] for one in second.done] == [0, 1, 4, 9]
+    assert len((tmp_path / "results/second/cells.jsonl").read_text().splitlines()) == 4
+    monkeypatch.setattr(Squares, "kind", "other")
+    with pytest.raises(AssertionError, match="run twice"):
+        reproduce(Squares(), out=tmp_path / "results/third", **options)
+
+
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "stop-2").touch()
     options: dict[str, Any] = {"out": tmp_path / "out", "data": tmp_path, "progress": False}
