@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 
 def launched() -> bool:
-    """Whether torchrun started this process beside others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether torchrun started this process beside others; a lone WORLD_SIZE or RANK is somebody else's."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def join() -> None:
@@ -47,7 +47,7 @@ def rank() -> int:
 
 def is_main() -> bool:
     """Whether this process writes and reports; also before `join`."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return not launched() or int(os.environ["RANK"]) == 0
 
 
 def wait() -> None:

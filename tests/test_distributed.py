@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from noiseproof import distributed
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.loop import fit
@@ -44,7 +45,10 @@ def test_the_command_line_under_torchrun(tmp_path: Path) -> None:
 
 
 def test_fit_is_for_one_process(monkeypatch: pytest.MonkeyPatch, digits: tuple[LabeledData, LabeledData]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert distributed.is_main()  # nobody else: it must write
     monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not distributed.is_main()
     with pytest.raises(InputError, match="torchrun is for pretrain"):
         fit("mlp", digits[0])
 

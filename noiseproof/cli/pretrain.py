@@ -166,6 +166,8 @@ def probe(
     from noiseproof.pretrain import probes
     from noiseproof.rundir import RunDir
 
+    if labels is not None and labels.suffix != ".parquet":
+        raise InputError(f"--labels writes a Parquet table, got {labels}; give it a name that ends in .parquet")
     trained = features.load_backbone(run, device=device)
     options = RunDir(run).config()["notes"].get("command")
     if not isinstance(options, dict):

@@ -70,4 +70,4 @@ def test_a_start_from_sane_is_not_a_random_one(tmp_path: Path, monkeypatch: pyte
     assert len(learnt) == 1  # both methods begin with the same features
     ce = [one.figures["curves"]["test_accuracy"] for one in done if one.cell["method"] == "ce"]
     assert ce[0] != ce[1]
-    assert 0 <= done[-1].figures["neighbours"] <= 1
+    assert done[-1].figures["neighbours"] > 0.6

@@ -170,6 +170,7 @@ def test_the_command_line_from_pretrain_to_fit(command):
         (["pretrain", "digits", "--method", "sano"], "did you mean 'sane'"),
         (["pretrain", "digits", "--crop-sizes", "a"], "whole numbers"),
         (["probe", "nowhere"], "there is no"),
+        (["probe", "run", "--labels", "doubts.csv"], "ends in .parquet"),
         (["fit", "digits", "--init", "nowhere", "--model", "mlp"], "there is no"),
     ):
         code, _, err = command(*words)
