@@ -27,9 +27,9 @@ from noiseproof.coreset.core import core
 from noiseproof.coreset.gradients import last_layer_gradients
 from noiseproof.data import LabeledData
 from noiseproof.evaluate import predict_all
-from noiseproof.loop import fit
 from noiseproof.method import Run
 from noiseproof.progress import Silent
+from noiseproof.train import fit
 
 IMAGES, BATCH, CLASSES, SHARE = 50_000, 128, 10, 0.5
 WAYS: dict[str, Callable[..., Any]] = {

@@ -12,8 +12,8 @@ from common import machine, show, write
 
 from noiseproof import methods
 from noiseproof.data import LabeledData, load
-from noiseproof.loop import fit
 from noiseproof.method import Wrapper
+from noiseproof.train import fit
 
 
 def specs() -> list[str]:

@@ -10,7 +10,6 @@ from noiseproof.data import noise as noise
 from noiseproof.errors import InputError as InputError
 from noiseproof.features import load_backbone as load_backbone
 from noiseproof.interrupt import Interrupted as Interrupted
-from noiseproof.loop import fit as fit
 from noiseproof.method import Batch as Batch
 from noiseproof.method import Beliefs as Beliefs
 from noiseproof.method import Method as Method
@@ -44,5 +43,6 @@ from noiseproof.predictor import load_model as load_model
 from noiseproof.pretrain import probe as probe
 from noiseproof.recipes import recipe as recipe
 from noiseproof.result import FitResult as FitResult
+from noiseproof.train import fit as fit
 
 __version__: str

@@ -1,21 +1,28 @@
-"""The door of `fit`: checks its arguments once and builds what the loop trusts."""
+"""The door of `fit` and `pretrain`: checks their arguments once and builds what the loop trusts, and the loop."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from noiseproof import models
-from noiseproof.data import LabeledData
+from noiseproof import schedule as schedules
+from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation, policy
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import eval_mode
-from noiseproof.method import Run
+from noiseproof.feed import Feed
+from noiseproof.loop import Loop
+from noiseproof.method import Method, Run
+from noiseproof.progress import Progress
+from noiseproof.rundir import RunDir
 from noiseproof.spec import split_call
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "adadelta")
@@ -28,21 +35,92 @@ def require(condition: bool, name: str, value: Any, allowed: str) -> None:
         raise InputError(f"{name} must be {allowed}, got {value!r}")
 
 
-def check_run(
-    epochs: int, batch_size: int | str, seed: int, clip: float | None, out: str | Path | None, resume: bool
-) -> None:
-    """The settings that every run of the loop has.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every run of the loop is told, whatever it trains.
 
     Raises:
         InputError: one is outside its range.
     """
-    require(isinstance(epochs, int) and epochs >= 1, "epochs", epochs, "a whole number, 1 or more")
-    fits = batch_size == "all" or (isinstance(batch_size, int) and batch_size >= 2)
-    require(fits, "batch_size", batch_size, "a whole number, 2 or more, or 'all'")
-    require(isinstance(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0 to 2**63 − 1")
-    require(clip is None or clip > 0, "clip", clip, "a norm above 0, or None")
-    if resume and out is None:
-        raise InputError("resume needs the run directory to continue; pass out=... (--out)")
+
+    epochs: int
+    batch_size: int | str
+    lr: float
+    momentum: float
+    weight_decay: float
+    optimizer: str
+    schedule: str | Callable[[schedules.Clock], float]
+    clip: float | None
+    precision: str
+    seed: int
+    device: str | torch.device
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.epochs, int) and self.epochs >= 1, "epochs", self.epochs, "a whole number, 1 or more")
+        fits = self.batch_size == "all" or (isinstance(self.batch_size, int) and self.batch_size >= 2)
+        require(fits, "batch_size", self.batch_size, "a whole number, 2 or more, or 'all'")
+        seeds = isinstance(self.seed, int) and 0 <= self.seed < 2**63
+        require(seeds, "seed", self.seed, "a whole number from 0 to 2**63 − 1")
+        require(self.clip is None or self.clip > 0, "clip", self.clip, "a norm above 0, or None")
+        pick_precision(self.precision, self.place)
+
+    @cached_property
+    def place(self) -> torch.device:
+        """The device to train on."""
+        return pick_device(self.device)
+
+    @cached_property
+    def rate(self) -> schedules.Schedule:
+        """The schedule of the learning rate."""
+        return schedules.of(self.schedule)
+
+    @contextmanager
+    def randomness(self) -> Iterator[None]:
+        """Random numbers as the seed has them; the caller's own random state is left alone."""
+        with torch.random.fork_rng(devices=[self.place] if self.place.type == "cuda" else []):
+            torch.manual_seed(self.seed)
+            yield
+
+    def run(self, models: nn.ModuleList, data: LabeledData, *, val: LabeledData | None = None) -> Run:
+        """A run before its first step."""
+        return Run(
+            models=models,
+            data=data,
+            num_classes=data.num_classes,
+            epochs=self.epochs,
+            batch_size=len(data) if isinstance(self.batch_size, str) else self.batch_size,
+            device=self.place,
+            generator=torch.Generator().manual_seed(self.seed),
+            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.place),
+            val=val,
+        )
+
+    def loop(
+        self,
+        run: Run,
+        method: Method,
+        augments: tuple[Augmentation | None, ...],
+        evaluate: Callable[[Run], dict[str, float]],
+        rundir: RunDir | None,
+        progress: Progress,
+    ) -> Loop:
+        """The loop over a run, yet to be opened."""
+        return Loop(
+            run,
+            method,
+            build_optimizer(self.optimizer, run.models, self.lr, self.momentum, self.weight_decay),
+            self.rate,
+            Feed(run.data, run.normalize, augments, self.place, self.seed),
+            clip=self.clip,
+            autocast=pick_precision(self.precision, self.place),
+            evaluate=evaluate,
+            rundir=rundir,
+            progress=progress,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What of it determines a run: all but the device."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "device"}
 
 
 def pick_device(device: str | torch.device) -> torch.device:

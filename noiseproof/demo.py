@@ -13,11 +13,11 @@ from rich.markup import escape
 from noiseproof import files, methods
 from noiseproof.console import console, show, table
 from noiseproof.data import load, noise
-from noiseproof.loop import fit
 from noiseproof.plots import plot_runs
 from noiseproof.progress import reporter
 from noiseproof.report import write_report
 from noiseproof.result import FitResult
+from noiseproof.train import fit
 
 METHODS = {  # shown in this order
     "ce": "cross-entropy",

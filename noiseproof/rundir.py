@@ -71,6 +71,21 @@ class RunDir:
         self._saved = time.monotonic()
         self.writes = distributed.is_main()
 
+    @classmethod
+    def at(
+        cls, out: str | Path | None, resume: bool, seconds: float, steps: int | None, *, verb: str = "fit"
+    ) -> RunDir | None:
+        """The folder `out`; None where nothing is to be written.
+
+        Raises:
+            InputError: there is no folder to resume from, or the times are out of range.
+        """
+        if out is not None:
+            return cls(Path(out), seconds, steps, verb=verb)
+        if resume:
+            raise InputError("resume needs the run directory to continue; pass out=... (--out)")
+        return None
+
     def ensure_free(self) -> None:
         """Raise an InputError if there is a run here already."""
         if not self.writes:

@@ -12,8 +12,8 @@ import pytest
 from noiseproof import distributed
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.pretrain import pretrain
+from noiseproof.train import fit
 
 WORKER = Path(__file__).parent / "distributed_worker.py"
 

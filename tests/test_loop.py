@@ -14,11 +14,11 @@ from torch import nn
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.interrupt import Interrupted
-from noiseproof.loop import fit
 from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.plots import plot_runs
 from noiseproof.progress import Silent
+from noiseproof.train import fit
 
 
 class Recorder(CrossEntropy):

@@ -11,7 +11,7 @@ import torch
 
 from noiseproof import plots
 from noiseproof.data import LabeledData
-from noiseproof.loop import fit
+from noiseproof.train import fit
 
 RNG = np.random.default_rng(0)
 LOSSES = np.concatenate([RNG.exponential(0.2, 80), RNG.normal(3, 0.5, 40)])

@@ -9,8 +9,8 @@ from torch import nn
 
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.predictor import load_model
+from noiseproof.train import fit
 
 
 @pytest.mark.parametrize("method", ["ce", "co_teaching", "early_stop(elr)"])

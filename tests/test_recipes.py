@@ -14,9 +14,9 @@ from noiseproof import methods, models, schedule
 from noiseproof.cli import app
 from noiseproof.data.augment import policy
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.recipes import RECIPES, recipe
 from noiseproof.spec import split_call
+from noiseproof.train import fit
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -24,9 +24,9 @@ from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import faint_grid, name_axes, new_figure
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.experiments.training import spread
-from noiseproof.loop import fit
 from noiseproof.theory import coresets
 from noiseproof.theory.jacobian import Jacobian
+from noiseproof.train import fit
 
 EARLY, LATE = "#2c6fbb", "#c0392b"
 

@@ -25,11 +25,11 @@ from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import faint_grid, name_axes, new_figure
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.experiments.training import cell, find_wrong, group, spread
-from noiseproof.loop import fit
 from noiseproof.method import Run
 from noiseproof.plots import CURVES
 from noiseproof.progress import Silent
 from noiseproof.result import FitResult
+from noiseproof.train import fit
 
 ADADELTA: dict[str, Any] = {
     "method": "ce", "optimizer": "adadelta", "lr": 1.0, "weight_decay": 0.0, "schedule": "constant",

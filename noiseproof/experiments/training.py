@@ -32,7 +32,7 @@ from noiseproof.data import noise as corruption
 from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import bars
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
-from noiseproof.loop import fit
+from noiseproof.train import fit
 
 CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
 SMALL: dict[str, Any] = {

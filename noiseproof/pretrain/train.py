@@ -12,12 +12,10 @@ from torch import nn
 from noiseproof import assemble, distributed
 from noiseproof import schedule as schedules
 from noiseproof.assemble import require
-from noiseproof.data import LabeledData, Normalize
+from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
 from noiseproof.errors import InputError
 from noiseproof.features import Features, as_backbone
-from noiseproof.feed import Feed
-from noiseproof.loop import Loop
 from noiseproof.method import Method, Run
 from noiseproof.pretrain.moco import MoCo, MomentumContrast
 from noiseproof.pretrain.probes import accuracy, knn
@@ -102,9 +100,13 @@ def pretrain(
     """
     distributed.join()
     world = distributed.world()
-    assemble.check_run(epochs, batch_size, seed, clip, out, resume)
+    settings = assemble.Settings(
+        epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, weight_decay=weight_decay, optimizer=optimizer,
+        schedule=schedule, clip=clip, precision=precision, seed=seed, device=device,
+    )  # fmt: skip
+    rundir = RunDir.at(out, resume, checkpoint_seconds, checkpoint_steps, verb="pretrain")
     require(isinstance(batch_size, int), "batch_size", batch_size, "a whole number")
-    shared = isinstance(batch_size, int) and batch_size % world == 0 and batch_size >= 2 * world
+    shared = batch_size % world == 0 and batch_size >= 2 * world
     require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
     require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
     require(hidden is None or hidden >= 1, "hidden", hidden, "a whole number, 1 or more, or None")
@@ -112,53 +114,28 @@ def pretrain(
     require(isinstance(probe_examples, int) and probe_examples >= 10, "probe_examples", probe_examples, "10 or more")
     chosen = build(method)
     require(chosen.num_models == 1, "method", chosen.title(), "one that trains a single network")
-    place = assemble.pick_device(device)
-    autocast = assemble.pick_precision(precision, place)
-    rate = schedules.of(schedule)
-    if rate.loss == "full":
+    if settings.rate.loss == "full":
         raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
     assemble.check_data("data", data)
     test = assemble.match("test", test, data)
     views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
     augments = assemble.build_augments(views, chosen.num_views, data)
 
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        torch.manual_seed(seed)
-        models = assemble.build_models(model, 1, data, place)
+    with settings.randomness():
+        models = assemble.build_models(model, 1, data, settings.place)
         backbone = as_backbone(models[0])
-        backbone.head = projection_head(backbone.num_features, dim, hidden).to(place)
-        normalize = Normalize.of(data.take, len(data), image=data.is_image).to(place)
-        run = Run(
-            models=models,
-            data=data,
-            num_classes=data.num_classes,
-            epochs=epochs,
-            batch_size=batch_size,
-            device=place,
-            generator=torch.Generator().manual_seed(seed),
-            normalize=normalize,
-        )
+        backbone.head = projection_head(backbone.num_features, dim, hidden).to(settings.place)
+        run = settings.run(models, data)
         architecture = model if isinstance(model, str) else None
-        features = Features(backbone, normalize, data.input_shape, architecture)
+        features = Features(backbone, run.normalize, data.input_shape, architecture)
         every = max(1, epochs // 20) if probe_every is None else probe_every
         probe = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
-        loop = Loop(
-            run,
-            chosen,
-            assemble.build_optimizer(optimizer, models, lr, momentum, weight_decay),
-            rate,
-            Feed(data, normalize, augments, place, seed),
-            clip=clip,
-            autocast=autocast,
-            evaluate=probe,
-            rundir=None if out is None else RunDir(Path(out), checkpoint_seconds, checkpoint_steps, verb="pretrain"),
-            progress=reporter(progress if distributed.is_main() else False),
+        loop = settings.loop(
+            run, chosen, augments, probe, rundir, reporter(progress if distributed.is_main() else False)
         )
         call = describe_call(
-            model, run, chosen, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
-            weight_decay=weight_decay, optimizer=optimizer, schedule=schedule, clip=clip, augment=views, dim=dim,
-            hidden=hidden, precision=precision, seed=seed, test=test, probe_every=every, probe_examples=probe_examples,
-            processes=world,
+            model, run, chosen, **settings.described(), augment=views, dim=dim, hidden=hidden, test=test,
+            probe_every=every, probe_examples=probe_examples, processes=world,
         )  # fmt: skip
         at_random = distributed.from_main(probe.measure)  # before `open`, which may put trained weights in place
         loop.open(call, resume, notes)

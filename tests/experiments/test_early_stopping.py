@@ -9,7 +9,7 @@ import pytest
 from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.early_stopping import CRITERIA, SETTINGS, EarlyStopping
 from noiseproof.experiments.experiment import Done
-from noiseproof.loop import fit
+from noiseproof.train import fit
 
 
 def small() -> EarlyStopping:

@@ -8,10 +8,10 @@ import torch
 from noiseproof.coreset.gradients import full_gradients, last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.methods import build
 from noiseproof.methods.crust import CRUST
 from noiseproof.models import build as network
+from noiseproof.train import fit
 
 
 def noisy_digits(seed: int = 0):  # type: ignore[no-untyped-def]

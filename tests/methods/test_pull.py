@@ -9,11 +9,11 @@ import torch
 
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.method import Batch, Run
 from noiseproof.methods import parse
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.pull import Pull
+from noiseproof.train import fit
 
 Train = Callable[..., list[float]]
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.method import Batch, Run
 from noiseproof.methods import build
 from noiseproof.methods.refine import Refine, RefineLoss, confidence, refine_loss, refined_label
+from noiseproof.train import fit
 
 
 def batch(seed: int, size: int, classes: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:

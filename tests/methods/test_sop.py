@@ -13,9 +13,9 @@ from torch import Tensor
 
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.methods.sop import SOPLoss, auto_rate, fused_loss, gradients, noise_term, sop_loss
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
+from noiseproof.train import fit
 
 
 def example(seed: int, batch: int, classes: int, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -16,12 +16,12 @@ from reference import stopping as reference
 from noiseproof import models
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.method import Predictions, Run
 from noiseproof.methods import _stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.mixture import fit_two_modes
+from noiseproof.train import fit
 
 MakeRun = Callable[..., Run]
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from noiseproof import features, models
 from noiseproof.data import Normalize
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.models import Backbone
 from noiseproof.predictor import load_model
 from noiseproof.pretrain import probe
+from noiseproof.train import fit
 
 
 def test_a_run_leaves_a_backbone_and_a_report(run, pictures, tmp_path):

@@ -10,11 +10,11 @@ from torch import nn
 
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
-from noiseproof.loop import fit
 from noiseproof.models import build
 from noiseproof.theory.jacobian import Jacobian
 from noiseproof.theory.singular import exact_spectrum
 from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
+from noiseproof.train import fit
 
 MODEL = "mlp(widths=(16,), batch_norm=True)"
 
