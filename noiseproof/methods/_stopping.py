@@ -4,7 +4,8 @@ After each epoch a criterion gives a verdict on that epoch, or on one a little b
 one run side by side. With f_t(x_i) the predicted class after epoch t, ℓ_i = −log p(y_i | x_i), and m training examples:
 
     val_accuracy   accuracy on held-out labels, as noisy as the others; val_loss: minus the mean loss there
-    agreement      a_t = 1/m Σ_i [f_t(x_i) = the class most epochs before t predicted]
+    agreement      1/m Σ_i w_i(f_t(x_i)), less the mean of w_i(f_t(x_j)) over all i and j, which is chance; w_i is 1 for
+                   the class most epochs before t predicted, −1 for the label y_i where that is another, else 0
     changes        −1/m Σ_i [f_t(x_i) ≠ f_{t−1}(x_i)], mean of three epochs
     mixture        −P(an example is taken for the wrong mode) / weight of the smaller mode, for two normal modes fitted
                    to the ℓ_i; mean of three epochs
@@ -21,6 +22,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -131,10 +133,11 @@ class ValLoss(ValAccuracy):
 
 
 class Agreement(Peak):
-    """Agreement of an epoch's predictions with the vote of all epochs before it.
+    """Agreement of an epoch's predictions with the vote of all epochs before it, beyond chance.
 
     While the network learns what the labels have in common its predictions change, then settle, and change again when
-    it learns wrong labels by heart, away from what it said for epochs.
+    it learns wrong labels by heart: then they turn from what it said for epochs to the label, which counts against the
+    epoch. A network that gives few classes only agrees with itself for no other reason: that is chance.
     """
 
     name = "agreement"
@@ -146,13 +149,22 @@ class Agreement(Peak):
         self.register_buffer("votes", torch.zeros(rows, run.num_classes, dtype=torch.int16))
 
     def score(self, run: Run) -> float:
-        guess = self.predicted(run).probability[: len(self.votes)].argmax(dim=1, keepdim=True)  # (m, 1)
-        guess = guess.to(self.votes.device)
+        predicted = self.predicted(run)
+        guess = predicted.probability[: len(self.votes)].argmax(dim=1).to(self.votes.device)  # (m,)
+        label = run.data.labels[predicted.index[: len(guess)]].to(guess.device)
         votes = self.votes[: len(guess)]
-        same = (votes.argmax(dim=1, keepdim=True) == guess).float().mean().item()
-        first = not votes.any()
-        votes.scatter_add_(1, guess, torch.ones_like(guess, dtype=votes.dtype))
-        return math.nan if first else same
+        first, vote = not votes.any(), votes.argmax(dim=1)
+        votes[torch.arange(len(guess), device=guess.device), guess] += 1
+        return math.nan if first else steadiness(guess, vote, label, run.num_classes)
+
+
+def steadiness(guess: Tensor, vote: Tensor, label: Tensor, classes: int) -> float:
+    """How many of the guesses (m,) keep to the vote (m,), less those that turn to the label (m,), beyond chance."""
+    turned = (guess == label) & (label != vote)
+    kept = int((guess == vote).sum() - turned.sum())
+    count = partial(torch.bincount, minlength=classes)
+    chance = int((count(guess) * (count(vote) - count(label[label != vote]))).sum())
+    return kept / len(guess) - chance / len(guess) ** 2
 
 
 class Smoothed(Peak):

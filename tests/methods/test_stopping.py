@@ -55,9 +55,10 @@ GUESSES = st.lists(st.lists(st.integers(0, 2), min_size=7, max_size=7), min_size
 def test_agreement_and_changes_are_those_of_the_twins(
     make_run: MakeRun, guesses: list[list[int]], patience: int
 ) -> None:
-    records = one_hot(guesses, 3)
-    chosen = watch(_stopping.Agreement(), make_run(), records, patience)
-    assert chosen == reference.choose(_rounded(reference.agreement(guesses)), patience)
+    records, run = one_hot(guesses, 3), make_run()
+    labels = run.data.labels[:7].tolist()
+    chosen = watch(_stopping.Agreement(), run, records, patience)
+    assert chosen == reference.choose(_rounded(reference.agreement(guesses, labels)), patience)
     chosen = watch(_stopping.Changes(), make_run(), records, patience)
     assert chosen == reference.choose(_rounded(reference.smooth(reference.changes(guesses))), patience)
 
@@ -74,7 +75,17 @@ def test_only_so_many_predictions_are_remembered(make_run: MakeRun, monkeypatch:
         run = make_run()
         watch(rule, run, one_hot(guesses, 3), 9)
         assert max(buffer.shape[0] for buffer in rule.buffers() if buffer.ndim) == 4
-        assert float(rule.best) == pytest.approx(1.0 if rule.name == "agreement" else 0.0)
+        kept = [row[:4] for row in guesses]
+        agreement = max(reference.agreement(kept, run.data.labels[:4].tolist())[1:])
+        assert float(rule.best) == pytest.approx(agreement if rule.name == "agreement" else 0.0)
+
+
+def test_agreement_counts_those_who_turn_to_their_label_against_the_epoch() -> None:
+    label, vote = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 1, 2, 1, 2, 0])  # half the labels contradicted
+    steady, turned = _stopping.steadiness(vote, vote, label, 3), _stopping.steadiness(label, vote, label, 3)
+    third = torch.tensor([0, 1, 2, 2, 0, 1])  # neither the vote nor the label
+    assert steady > _stopping.steadiness(third, vote, label, 3) > turned
+    assert _stopping.steadiness(torch.zeros_like(vote), torch.zeros_like(vote), label, 3) == 0  # one class: by chance
 
 
 def test_separation_is_that_of_the_twin() -> None:

@@ -6,19 +6,26 @@ import itertools
 import math
 
 
-def agreement(guesses: list[list[int]]) -> list[float]:
-    """The share of examples on which each epoch repeats the class that most epochs before it predicted.
+def agreement(guesses: list[list[int]], labels: list[int]) -> list[float]:
+    """How far each epoch keeps to the vote of those before it, beyond chance. NaN for the first epoch.
 
-    Of equally frequent classes the smallest counts. NaN for the first epoch.
+    A prediction of the class that most epochs before predicted counts 1, one of the label where that is another −1.
+    Chance is what the predictions would count if each stood for any of the examples. Of equally frequent classes the
+    smallest is the vote.
     """
     scores = [math.nan]
     for t in range(1, len(guesses)):
-        same = 0
-        for i, guess in enumerate(guesses[t]):
+        votes = []
+        for i in range(len(labels)):
             before = [epoch[i] for epoch in guesses[:t]]
-            consensus = min(set(before), key=lambda c: (-before.count(c), c))
-            same += guess == consensus
-        scores.append(same / len(guesses[t]))
+            votes.append(min(set(before), key=lambda c: (-before.count(c), c)))
+
+        def counts(guess: int, i: int, votes: list[int] = votes) -> int:
+            return 1 if guess == votes[i] else -1 if guess == labels[i] else 0
+
+        own = [counts(guess, i) for i, guess in enumerate(guesses[t])]
+        any_one = [counts(guess, i) for guess in guesses[t] for i in range(len(labels))]
+        scores.append(sum(own) / len(own) - sum(any_one) / len(any_one))
     return scores
 
 
