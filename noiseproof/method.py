@@ -150,7 +150,7 @@ class Method(nn.Module, ABC):
         return self.name
 
     def describe(self) -> str:
-        """The method as text that `methods.parse` reads back, e.g. `elr(beta=0.7, lam=3.0)`."""
+        """The method as text that `methods.build` reads back, e.g. `elr(beta=0.7, lam=3.0)`."""
         options = []
         for key in inspect.signature(type(self)).parameters:
             value = getattr(self, key)

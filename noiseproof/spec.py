@@ -6,10 +6,11 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from noiseproof.errors import InputError, unknown
 
+T = TypeVar("T")
 _DASH = re.compile(r"""('[^']*'|"[^"]*")|(?<=[A-Za-z])-(?=[A-Za-z])""")  # quoted text, or a dash inside a name
 
 
@@ -22,7 +23,29 @@ def build_call(text: str, known: Mapping[str, Callable[..., Any]], *, kind: str)
         InputError: a name or option that does not exist (with the nearest that does), a value that is no literal,
             or text that is no call.
     """
-    return _build(_parse(text, kind), known, kind)
+    try:
+        return _build(_parse(text, kind), known, kind)
+    except (RecursionError, MemoryError):
+        raise InputError(f"cannot read {kind} {text[:40]!r}...: it is nested too deeply") from None
+
+
+def build_as(
+    cls: type[T], given: str | T, known: Mapping[str, Callable[..., Any]], *, kind: str, name: str, example: str
+) -> T:
+    """What an argument `name` of a function asks for: one of `cls` as it is, or from text.
+
+    Raises:
+        InputError: it is neither, with text that would do; or as of `build_call`.
+    """
+    if isinstance(given, cls):
+        return given
+    if isinstance(given, str):
+        built = build_call(given, known, kind=kind)
+        assert isinstance(built, cls)
+        return built
+    if inspect.isclass(given) and issubclass(given, cls):
+        raise InputError(f"{name} must be an instance, got the class {given.__name__}; write {given.__name__}()")
+    raise InputError(f"{name} must be a {cls.__name__} or text such as {example!r}, got {type(given).__name__}")
 
 
 def _parse(text: str, kind: str) -> ast.expr:

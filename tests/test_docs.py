@@ -93,7 +93,7 @@ def test_command_lines_parse(path: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, *words in command_lines(path.read_text(encoding="utf-8")):
         given = commands[name].make_context(name, words).params  # an unknown option raises
-        method = pretrain.build if name == "pretrain" else methods.parse
+        method = pretrain.build if name == "pretrain" else methods.build
         parsers = {"method": method, "noise": noise.parse, "schedule": schedule.parse}
         for key, parse in parsers.items():
             if given.get(key) is not None:

@@ -15,9 +15,8 @@ import pkgutil
 from functools import cache
 from typing import Any, NamedTuple
 
-from noiseproof.errors import InputError
 from noiseproof.method import Method
-from noiseproof.spec import build_call
+from noiseproof.spec import build_as
 
 
 class Entry(NamedTuple):
@@ -52,37 +51,17 @@ def _discover() -> tuple[tuple[str, type[Method]], ...]:
     return tuple(sorted(found.items()))
 
 
-def parse(text: str) -> Method:
-    """Build a method from text such as `elr`, `elr(beta=0.9)` or `early_stop(elr(lam=7), patience=5)`.
+def build(method: str | Method) -> Method:
+    """A method as it is, or from text such as `elr`, `elr(beta=0.9)` or `early_stop(elr(lam=7), patience=5)`.
 
-    The inverse of `Method.describe`. Values are Python literals; nothing is evaluated. Names may be written with `-`
-    for `_` and in any case.
+    Text is what `Method.describe` gives. Values are Python literals; nothing is evaluated. Names may be written with
+    `-` for `_` and in any case.
 
     Raises:
         InputError: an unknown method or option (with the nearest known one), a wrapper without an inner method, an
-            inner method where none belongs, text that is no call, or a value that the method refuses.
+            inner method where none belongs, text that is no call, a value that the method refuses, or no method.
     """
-    try:
-        method = build_call(text, registry(), kind="method")
-    except (RecursionError, MemoryError):
-        raise InputError(f"cannot read method {text[:40]!r}...: it is nested too deeply") from None
-    assert isinstance(method, Method)
-    return method
-
-
-def build(method: str | Method) -> Method:
-    """A method as it is, or parsed from text.
-
-    Raises:
-        InputError: it is neither, or as of `parse`.
-    """
-    if isinstance(method, str):
-        return parse(method)
-    if isinstance(method, Method):
-        return method
-    if inspect.isclass(method) and issubclass(method, Method):
-        raise InputError(f"method must be an instance, got the class {method.__name__}; write {method.__name__}()")
-    raise InputError(f"method must be a Method or text such as 'elr(beta=0.9)', got {type(method).__name__}")
+    return build_as(Method, method, registry(), kind="method", name="method", example="elr(beta=0.9)")
 
 
 def table() -> list[Entry]:

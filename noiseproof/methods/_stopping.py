@@ -34,7 +34,7 @@ from noiseproof.evaluate import block_size, losses
 from noiseproof.method import Predictions, Run
 from noiseproof.methods import _check
 from noiseproof.mixture import fit_two_modes
-from noiseproof.spec import build_call
+from noiseproof.spec import build_as
 
 _ROWS = 10_000  # training examples whose predictions are remembered, at most: memory does not grow with the data
 
@@ -351,10 +351,4 @@ def build(criterion: str | Criterion) -> Criterion:
     Raises:
         InputError: it is neither, or an option is wrong.
     """
-    if isinstance(criterion, Criterion):
-        return criterion
-    if not isinstance(criterion, str):
-        raise InputError(f"criterion must be text such as 'agreement' or 'distance(0.8)', got {criterion!r}")
-    built = build_call(criterion, CRITERIA, kind="criterion")
-    assert isinstance(built, Criterion)
-    return built
+    return build_as(Criterion, criterion, CRITERIA, kind="criterion", name="criterion", example="distance(0.8)")

@@ -23,7 +23,7 @@ from noiseproof.pretrain.result import PretrainResult
 from noiseproof.pretrain.sane import SANE
 from noiseproof.progress import Progress, reporter
 from noiseproof.rundir import RunDir, describe_call
-from noiseproof.spec import build_call
+from noiseproof.spec import build_as
 
 METHODS: dict[str, type[MomentumContrast]] = {"moco": MoCo, "sane": SANE}
 SMALLEST_CROP = 96 / 224  # of the image's side: the last of the SANE paper's five sizes
@@ -35,13 +35,7 @@ def build(method: str | Method) -> Method:
     Raises:
         InputError: an unknown method or option, or something that is no method.
     """
-    if isinstance(method, Method):
-        return method
-    if not isinstance(method, str):
-        raise InputError(f"method must be a Method or text such as 'sane(lam=0.5)', got {type(method).__name__}")
-    built = build_call(method, METHODS, kind="pre-training method")
-    assert isinstance(built, Method)
-    return built
+    return build_as(Method, method, METHODS, kind="pre-training method", name="method", example="sane(lam=0.5)")
 
 
 def pretrain(

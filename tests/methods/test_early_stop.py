@@ -11,7 +11,7 @@ from torch import nn
 
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
-from noiseproof.methods import _stopping, parse
+from noiseproof.methods import _stopping, build
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.methods.elr import ELR
@@ -164,9 +164,9 @@ def test_inner_may_stop_too(make_run: Callable[..., Run]) -> None:
 @pytest.mark.parametrize("criterion", _stopping.CRITERIA)
 def test_every_criterion_can_be_written_down(criterion: str) -> None:
     text = f"early_stop(ce, criterion='{criterion}{'(2)' if criterion == 'distance' else ''}', patience=3)"
-    method = parse(text)
-    assert parse(method.describe()).describe() == method.describe()
-    assert parse("early_stop(ce, criterion='Distance(0.8, relative=False)')").describe() == (
+    method = build(text)
+    assert build(method.describe()).describe() == method.describe()
+    assert build("early_stop(ce, criterion='Distance(0.8, relative=False)')").describe() == (
         "early_stop(ce(), criterion='distance(radius=0.8, relative=False)', patience=5)"
     )
 
@@ -181,7 +181,7 @@ def test_every_criterion_can_be_written_down(criterion: str) -> None:
         (CrossEntropy(), {"criterion": "distance"}, "criterion 'distance': missing a required argument: 'radius'"),
         (CrossEntropy(), {"criterion": "distance(0)"}, r"radius must lie in \(0, inf\), got 0"),
         (CrossEntropy(), {"criterion": "knee(share=2)"}, r"share must lie in \(0, 1\), got 2"),
-        (CrossEntropy(), {"criterion": 3}, "criterion must be text such as 'agreement'"),
+        (CrossEntropy(), {"criterion": 3}, "criterion must be a Criterion or text such as"),
     ],
 )
 def test_bad_options(inner: Any, options: dict[str, Any], says: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noiseproof.errors import InputError
 from noiseproof.evaluate import predict_all, probabilities
 from noiseproof.method import Method, Run, Wrapper
-from noiseproof.methods import build, parse, registry, table
+from noiseproof.methods import build, registry, table
 from noiseproof.methods.co_teaching import CoTeaching
 from noiseproof.methods.elr import ELR
 from noiseproof.methods.mixup import MixUp
@@ -41,7 +41,7 @@ def test_registry_cannot_be_spoilt() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_text_round_trip(name: str) -> None:
     method = make(name)
-    again = parse(method.describe())
+    again = build(method.describe())
     assert type(again) is type(method)
     assert again.describe() == method.describe()
 
@@ -64,8 +64,8 @@ def test_text_round_trip(name: str) -> None:
     ],
 )
 def test_parse(text: str, described: str) -> None:
-    assert parse(text).describe() == described
-    assert parse(described).describe() == described
+    assert build(text).describe() == described
+    assert build(described).describe() == described
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_parse(text: str, described: str) -> None:
 )
 def test_parse_refuses(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
-        parse(text)
+        build(text)
     assert "\n" not in str(caught.value)
 
 
@@ -103,7 +103,7 @@ def test_parse_refuses(text: str, says: str) -> None:
 @given(st.text(alphabet="elrcb_-(),=.0159 '[]xA", max_size=25))
 def test_any_text_is_a_method_or_an_input_error(text: str) -> None:
     with contextlib.suppress(InputError):
-        assert isinstance(parse(text), Method)
+        assert isinstance(build(text), Method)
 
 
 def test_build() -> None:

@@ -10,7 +10,7 @@ import torch
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
-from noiseproof.methods import parse
+from noiseproof.methods import build
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.pull import Pull
 from noiseproof.train import fit
@@ -70,11 +70,11 @@ def test_stacks(digits: tuple[LabeledData, LabeledData]) -> None:
         "crust(pull(ce), selection='central', mixup=1.0)",
         "early_stop(pull(co_teaching))",
     ):
-        fit("mlp", digits[0], parse(text), epochs=8, batch_size=64, device="cpu")
+        fit("mlp", digits[0], build(text), epochs=8, batch_size=64, device="cpu")
 
 
 def test_bad_options() -> None:
     with pytest.raises(InputError, match="pull wraps a method, got 3"):
-        parse("pull(3)")
+        build("pull(3)")
     with pytest.raises(InputError, match=r"strength must lie in \[0, inf\), got -1"):
-        parse("pull(ce, strength=-1)")
+        build("pull(ce, strength=-1)")
