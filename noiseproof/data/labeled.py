@@ -190,6 +190,13 @@ class LabeledData:
         true_labels = None if self.true_labels is None else position[self.true_labels]
         return LabeledData._trusted(self.inputs, position[self.labels], true_labels, class_names, self.ids)
 
+    def with_class_names(self, class_names: Sequence[str]) -> LabeledData:
+        """The same data with its classes, in their order, called otherwise."""
+        names = tuple(map(str, class_names))
+        if len(set(names)) != self.num_classes or len(names) != self.num_classes:
+            raise InputError(f"class_names must be {self.num_classes} different names, got {list(names[:20])}")
+        return LabeledData._trusted(self.inputs, self.labels, self.true_labels, names, self.ids)
+
     def numbered(self) -> LabeledData:
         """The same data with its positions as ids, where it has none: they survive splits."""
         ids = list(range(len(self))) if self.ids is None else self.ids

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from noiseproof.data import LabeledData, load, load_pair
+from noiseproof.data.noise import CIFAR10_CLASSES, CIFAR100_CLASSES
 from noiseproof.errors import InputError
 
 VARIABLE = "NOISEPROOF_DATA"
@@ -16,6 +17,7 @@ PLACES = {  # name: what may lie in the data folder, the first that is there is 
     "mnist": ("mnist", "MNIST/raw"),
     "cifar10n": ("cifar10n-labels.csv", "CIFAR-10_human.pt"),
 }
+CLASSES = {"cifar10": CIFAR10_CLASSES, "cifar100": CIFAR100_CLASSES}  # in the order of their numbers
 
 
 class DataDir:
@@ -33,7 +35,7 @@ class DataDir:
             InputError: it is not there, with the places it was looked for.
         """
         file = None if labels is None else f"{self.find('cifar10n')}:{labels}"
-        return _pair(str(self.find(name)) if name in PLACES else name, file, image_size)
+        return _pair(name, str(self.find(name)) if name in PLACES else name, file, image_size)
 
     def find(self, name: str) -> Path:
         """Where a data set lies."""
@@ -46,9 +48,11 @@ class DataDir:
 
 
 @lru_cache(maxsize=4)
-def _pair(source: str, labels: str | None, image_size: int | None) -> tuple[LabeledData, LabeledData]:
+def _pair(name: str, source: str, labels: str | None, image_size: int | None) -> tuple[LabeledData, LabeledData]:
     options = {} if image_size is None else {"image_size": image_size}
     train, test = (load(source), None) if source == "digits" else load_pair(source, labels=labels, **options)
     if test is None:
         train, test = train.split(0.2, seed=0)
+    if name in CLASSES and all(one.isdigit() for one in train.class_names):  # noise goes by the names of the classes
+        train, test = train.with_class_names(CLASSES[name]), test.with_class_names(CLASSES[name])
     return train, test

@@ -136,6 +136,16 @@ def test_split_is_a_stratified_partition(counts: list[int], fraction: float, see
     assert torch.equal(again.inputs, part.inputs)
 
 
+def test_classes_may_be_called_otherwise() -> None:
+    data = LabeledData(torch.zeros(4, 2), [0, 1, 1, 0])
+    named = data.with_class_names(["cat", "dog"])
+    assert named.class_names == ("cat", "dog")
+    assert torch.equal(named.labels, data.labels)
+    for names in (["cat"], ["cat", "cat"], ["cat", "dog", "cow"]):
+        with pytest.raises(InputError, match="must be 2 different names"):
+            data.with_class_names(names)
+
+
 def test_split_total_and_seed() -> None:
     data = load("digits")
     rest, part = data.split(0.2)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from noiseproof.cli import app
+from noiseproof.data import noise
 from noiseproof.errors import InputError
 from noiseproof.experiments import build, experiments
 from noiseproof.experiments.datadir import DataDir
@@ -95,6 +100,21 @@ def test_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9]
     outcome = reproduce(Squares(), seeds=6, **options)
     assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9, 16, 25]
+
+
+def test_cifar10_has_its_classes_at_any_size(tmp_path: Path) -> None:
+    """So that asymmetric noise is the papers', which goes by names: the files may only number the classes."""
+    for part in ("train", "test"):
+        png = io.BytesIO()
+        Image.new("RGB", (8, 8)).save(png, "PNG")
+        columns = {"image": [png.getvalue()] * 100, "label": [i % 10 for i in range(100)]}
+        pq.write_table(pa.table(columns), tmp_path / f"cifar10-{part}.parquet")
+    train, test = DataDir(tmp_path).pair("cifar10", image_size=4)
+    assert train.class_names == test.class_names == noise.CIFAR10_CLASSES
+    noisy = noise.apply(train, "asymmetric:0.4")
+    changed = {(int(a), int(b)) for a, b in zip(noisy.true_labels, noisy.labels, strict=True) if a != b}
+    assert changed == set(noise.CIFAR10_PAIRS.items())
+    assert noisy.noise_rate == pytest.approx(0.2)
 
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
