@@ -219,11 +219,12 @@ class _SignalAt(Silent):
 
 
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match=r"stopped after step 7 .* noiseproof fit --out .*run --resume"):
         run(digits, out=tmp_path / "run", progress=_SignalAt(7))
     result = run(digits, out=tmp_path / "run", resume=True)
     assert result.run.epoch == 2
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_run_directory(digits, tmp_path):
