@@ -96,8 +96,8 @@ class Tables(Experiment):
             {key: value for key, value in cell(data, name, seed, **sizes, options={}).items() if key != "fit"}
             | {"pretrain": run}
             for data in (self.settings if scale == "small" else self.settings[:1])
-            for name, run in runs.items()
             for seed in range(seeds or (3 if scale == "small" else 1))
+            for name, run in runs.items()
         ]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
