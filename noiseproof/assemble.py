@@ -160,7 +160,8 @@ def build_models(
         built = [model]
     elif isinstance(model, str):
         name, options = split_call(model, kind="model")
-        built = [models.build(name, data.input_shape, data.num_classes, **options) for _ in range(count)]
+        classes = data.num_classes if data.labeled else 2  # of a head that pre-training replaces
+        built = [models.build(name, data.input_shape, classes, **options) for _ in range(count)]
     else:
         require(callable(model), "model", model, "a name, a module or a function that makes one")
         built = [model() for _ in range(count)]
@@ -264,6 +265,8 @@ def split_validation(
 ) -> tuple[LabeledData, LabeledData | None, tuple[Tensor, Tensor | None]]:
     """The training set, the held-out set (a share, with its noise, or as given), and the rows of both in `data`."""
     check_data("data", data)
+    if not data.labeled:
+        raise InputError("the data has no labels to learn; pass some, or pre-train on it (noiseproof pretrain)")
     rows = torch.arange(len(data))
     if val is None or (isinstance(val, int | float) and val == 0):
         return data, None, (rows, None)

@@ -43,6 +43,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, write)
 
 
+def is_ours(metadata: dict[str, str] | None) -> bool:
+    """Whether a safetensors file with this metadata was written by `save`."""
+    return metadata is not None and _KEY in metadata
+
+
 def load(path: Path) -> dict[str, Any]:
     """Load what `save` saved; tensors arrive on the CPU.
 
@@ -55,11 +60,11 @@ def load(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no checkpoint at {path}; start the run without --resume")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = file.metadata()
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged or no checkpoint ({error}); start afresh with another --out") from error
-    if _KEY not in metadata:
+    if not is_ours(metadata):
         raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another --out")
     header = json.loads(metadata[_KEY])
     if header["format"] != _FORMAT:

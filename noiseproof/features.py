@@ -25,6 +25,7 @@ from noiseproof.spec import split_call
 
 FILE = "backbone.safetensors"
 _HEAD = "head."
+_HEADS = (_HEAD, "fc.")  # the second: torchvision's and timm's
 
 
 def without_head(network: nn.Module) -> dict[str, Tensor]:
@@ -81,6 +82,8 @@ class Features:
 def read_weights(run: str | Path) -> tuple[dict[str, Tensor], dict[str, Any], Path]:
     """The backbone's weights, and what else the file says, of a finished run of `pretrain` or `fit` (its first model).
 
+    A plain safetensors file, as `export` writes it, will do for the weights.
+
     Raises:
         InputError: there is none.
     """
@@ -89,11 +92,36 @@ def read_weights(run: str | Path) -> tuple[dict[str, Tensor], dict[str, Any], Pa
     path = next((choice for choice in choices if choice.is_file()), None)
     if path is None:
         raise InputError(f"there is no {choices[0]}; pass the folder of a finished run of pretrain or fit")
-    state = checkpoint.load(path)
-    if "backbone" not in state and "models" not in state:
+    state = _plain(path) or _saved(path)
+    models = state.get("models")
+    weights = state.get("backbone") or (models[0] if isinstance(models, list) else None)
+    if weights is None:
         raise InputError(f"{path} holds no backbone; pass the folder of a finished run of pretrain or fit")
-    weights = state["backbone"] if "backbone" in state else state["models"][0]
-    return {key: value for key, value in weights.items() if not key.startswith(_HEAD)}, state, path
+    return {key: value for key, value in weights.items() if not key.startswith(_HEADS)}, state, path
+
+
+def _plain(path: Path) -> dict[str, Any] | None:
+    """The tensors of a safetensors file that is not of our making."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            if checkpoint.is_ours(file.metadata()):
+                return None
+            return {"backbone": {key: file.get_tensor(key) for key in file.keys()}}  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return None
+
+
+def _saved(path: Path) -> dict[str, Any]:
+    """What a file of ours holds."""
+    try:
+        return checkpoint.load(path)
+    except InputError as error:
+        raise InputError(
+            f"{path} holds no weights that can be read; pass the folder of a finished run of pretrain or fit, "
+            "or a .safetensors file"
+        ) from error
 
 
 def load_backbone(
@@ -110,6 +138,8 @@ def load_backbone(
         InputError: there is none, or it needs `model`.
     """
     weights, state, path = read_weights(run)
+    if "input_shape" not in state:
+        raise InputError(f"{path} holds weights alone; pass the folder of a finished run of pretrain or fit")
     shape = tuple(state["input_shape"])
     make = state["architecture"] if model is None else model
     if make is None:
@@ -161,7 +191,9 @@ def as_backbone(network: nn.Module) -> Backbone:
     return network
 
 
-def load_weights(networks: Iterable[nn.Module], weights: dict[str, Tensor], source: Path | Features) -> None:
+def load_weights(
+    networks: Iterable[nn.Module], weights: dict[str, Tensor], source: Path | Features, architecture: str | None = None
+) -> None:
     """Copy a backbone's weights into networks, whose heads stay as they are.
 
     Raises:
@@ -174,7 +206,7 @@ def load_weights(networks: Iterable[nn.Module], weights: dict[str, Tensor], sour
         if wrong:
             raise InputError(
                 f"{source} does not fit the network {type(network).__name__} (at {wrong[0]}); "
-                "choose the model it was trained with"
+                f"choose the model it was trained with{'' if architecture is None else f', {architecture}'}"
             )
         network.load_state_dict(weights, strict=False)
 
@@ -186,10 +218,10 @@ def start_from(networks: Iterable[nn.Module], source: str | Path | Features) -> 
         InputError: there is none, or it is of another network.
     """
     if isinstance(source, Features):
-        load_weights(networks, without_head(source.backbone), source)
+        load_weights(networks, without_head(source.backbone), source, source.architecture)
     else:
-        weights, _, path = read_weights(source)
-        load_weights(networks, weights, path)
+        weights, state, path = read_weights(source)
+        load_weights(networks, weights, path, state.get("architecture"))
 
 
 def export(features: Features, path: str | Path) -> None:

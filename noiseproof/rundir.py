@@ -180,4 +180,6 @@ class RunDir:
 
     def how_to_resume(self) -> str:
         """For the message of an interrupted run."""
-        return f"saved; go on with: noiseproof {self.verb} --out {self.path} --resume"
+        world = distributed.world()
+        start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
+        return f"saved; go on with: {start} {self.verb} --out {self.path} --resume"

@@ -66,7 +66,10 @@ def remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
         raise InputError("--resume needs the run directory; add --out runs/NAME")
     saved = RunDir(out).config()["notes"].get("command")
     if not isinstance(saved, dict) or not set(context.params) <= {*saved, "out", "resume", "quiet"}:
-        raise InputError(f"the run in {out} was not begun by this command line; resume it with fit(…, resume=True)")
+        raise InputError(
+            f"the run in {out} was not begun by noiseproof {context.command.name}; go on as you began it: "
+            "with fit, with pretrain, or in Python with resume=True"
+        )
     for key, value in context.params.items():
         source = context.get_parameter_source(key)
         if source is None or source.name != "COMMANDLINE":
@@ -81,8 +84,8 @@ def remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
     return saved | {"out": out}
 
 
-def read(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData | None]:
-    """The training set, with the labels and the noise asked for, and the test set."""
+def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
+    """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
     from noiseproof import data as sources
     from noiseproof.console import reading
 
@@ -90,11 +93,20 @@ def read(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
     with reading(quiet) as progress:
-        train, test = sources.load_pair(options["data"], labels=options["labels"], progress=progress, **reader)
+        train, test = sources.load_pair(
+            options["data"], labels=options["labels"], labeled=labeled, progress=progress, **reader
+        )
         train = train.numbered()
         if options["test"] is not None:
             test = sources.load(options["test"], progress=progress, **reader)
-    if test is None:
+    if not train.labeled:
+        if options["test"] is not None:
+            raise InputError(
+                f"{options['data']} has no labels to tell those of {options['test']} by; leave --test out, "
+                "and probe the finished run with labelled data (noiseproof probe)"
+            )
+        test = None
+    elif test is None:
         train, test = train.split(0.2, seed=options["seed"])
     if options["limit"] is not None and options["limit"] < len(train):
         train, _ = train.split(1 - options["limit"] / len(train), seed=options["seed"])

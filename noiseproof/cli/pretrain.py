@@ -32,7 +32,10 @@ def pretrain(
     context: typer.Context,
     data: Annotated[
         str | None,
-        typer.Argument(help="As of fit; labels are used to report, never to train.", show_default=False),
+        typer.Argument(
+            help="As of fit, or images or a table without labels: they are used to report, never to train.",
+            show_default=False,
+        ),
     ] = None,
     method: Annotated[str, option("sane, moco, or with options: 'sane(lam=0.5)'.", panel=TRAIN)] = "sane",
     model: common.Model = "auto",
@@ -134,24 +137,36 @@ def _sizes(text: str | None) -> list[int] | None:
 
 
 def _load(options: dict[str, Any], quiet: bool) -> tuple[LabeledData, LabeledData | None]:
-    """Training and test set of the options of `pretrain` or `fit`, under the labels the source has."""
-    return common.read({"labels": None, "noise": None} | options, quiet)
+    """Training and test set of the options of `pretrain` or `fit`, under the labels the source has, if any."""
+    return common.read({"labels": None, "noise": None} | options, quiet, labeled=False)
 
 
-@app.command(epilog="[bold]Example[/bold]  noiseproof probe runs/cifar10-train-sane-s0")
+PROBE_EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof probe runs/cifar10-train-sane-s0
+
+  noiseproof probe runs/photos-sane-s0 labelled-photos/ --image-size 64 --doubts doubts.parquet
+"""
+
+
+@app.command(epilog=PROBE_EXAMPLES)
 def probe(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run of pretrain or fit.")],
     data: Annotated[
         str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
     ] = None,
-    test: Annotated[str | None, typer.Option(help="A test set; by default the source's own, else a fifth.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training examples.")] = None,
+    label_column: common.LabelColumn = None,
+    image_column: common.ImageColumn = None,
+    feature_columns: common.FeatureColumns = None,
+    image_size: common.ImageSize = None,
+    test: Annotated[str | None, option("A test set; by default the source's own, else a fifth.", panel=DATA)] = None,
+    limit: common.Limit = None,
     k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
     at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
     export: Annotated[
         Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
     ] = None,
-    labels: Annotated[
+    doubts: Annotated[
         Path | None, typer.Option(help="Write here (.parquet) how suspicious each label is, by its neighbours' labels.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
@@ -166,34 +181,48 @@ def probe(
     from noiseproof.pretrain import probes
     from noiseproof.rundir import RunDir
 
-    if labels is not None and labels.suffix != ".parquet":
-        raise InputError(f"--labels writes a Parquet table, got {labels}; give it a name that ends in .parquet")
+    if doubts is not None and doubts.suffix != ".parquet":
+        raise InputError(f"--doubts writes a Parquet table, got {doubts}; give it a name that ends in .parquet")
+    for target in (doubts, export):
+        if target is not None and target.exists():
+            raise InputError(f"{target} is there already; choose another name, or delete it first")
+    if run.is_file():
+        raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
     trained = features.load_backbone(run, device=device)
     options = RunDir(run).config()["notes"].get("command")
     if not isinstance(options, dict):
         raise InputError(f"the run in {run} was not begun by the command line; call nf.probe.probe in Python")
-    changes = {"data": data, "test": test, "limit": limit}
-    if data is not None:
-        options |= {"test": None, "limit": None}
-    options |= {key: value for key, value in changes.items() if value is not None}
+    if data is not None:  # the labels, the columns and the noise of the run are those of its own data
+        options |= dict.fromkeys(
+            ("test", "limit", "labels", "noise", "label_column", "image_column", "feature_columns")
+        )
+    given = {
+        "data": data, "test": test, "limit": limit, "label_column": label_column, "image_column": image_column,
+        "feature_columns": feature_columns, "image_size": image_size,
+    }  # fmt: skip
+    options |= {key: value for key, value in given.items() if value is not None}
     known, asked = _load(options, quiet)
-    assert asked is not None
-    asked = asked.recast(known.class_names)
-    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
-    if at_random:
-        found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
-    rows = [[name, *(f"{100 * one[key]:.1f} %" for key in ("knn", "linear"))] for name, one in found.items()]
-    title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
-    console.print(table(title, ["", f"{k}-NN", "linear"], rows))
-    if labels is not None:
+    if asked is not None:
+        asked = asked.recast(known.class_names)
+        found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
+        if at_random:
+            found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
+        rows = [[name, *(f"{100 * one[key]:.1f} %" for key in ("knn", "linear"))] for name, one in found.items()]
+        title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
+        console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
+    elif export is None or doubts is not None:
+        raise InputError(
+            f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
+        )
+    if asked is not None and doubts is not None:
         bank, queries = trained(known), trained(asked)
         told = probes.knn(bank, known.labels, queries, k=k, num_classes=known.num_classes)
         write_labels(
-            labels,
+            doubts,
             Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=known.num_classes), "train"),
             Part(asked, Beliefs.of(told, asked.labels), "test"),
         )
-        console.print(f"Wrote [bold]{labels}[/bold], the most suspicious labels first")
+        console.print(f"Wrote [bold]{doubts}[/bold], the most suspicious labels first")
     if export is not None:
         features.export(trained, export)
         console.print(f"Wrote [bold]{export}[/bold]")

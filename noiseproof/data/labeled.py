@@ -22,6 +22,8 @@ from noiseproof.data.checks import (
 from noiseproof.data.sources import Inputs, InputSource, select, take
 from noiseproof.errors import InputError
 
+UNLABELED = ("unlabelled",)  # the class names of data without labels
+
 
 class LabeledData:
     """A labelled data set, checked once here and trusted everywhere else.
@@ -30,14 +32,15 @@ class LabeledData:
         inputs: images (n, C, H, W), uint8 or float, or features (n, d); a tensor, an array, or an `InputSource`
             (lazily decoded images, a memory map). uint8 images are kept as they are, without a copy
             (so do not write into the array afterwards); everything else becomes float32. Data lives on the CPU.
-        labels: (n,) whole numbers 0..K-1, or texts, which become the class names in sorted order.
+        labels: (n,) whole numbers 0..K-1, or texts, which become the class names in sorted order. None: there are
+            none (`labeled` is False), which is enough to pre-train on.
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
         class_names: K names; default the texts, else "0".."K-1".
         ids: n distinct names of the examples, e.g. file names.
         allow_empty: accept classes that have no example, as a test set or a rare class may.
 
     Attributes:
-        inputs, labels (n,) int64, true_labels (n,) int64 or None, class_names, ids.
+        inputs, labels (n,) int64 (all 0 where there are none), true_labels (n,) int64 or None, class_names, ids.
 
     Raises:
         InputError: on anything that does not fit, naming the argument, the position and the remedy.
@@ -57,9 +60,16 @@ class LabeledData:
             check_shape(inputs.shape)
         self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
         n = self.inputs.shape[0]
+        self.ids: list[Any] | None = None if ids is None else _check_ids(ids, n)
+        self.true_labels: Tensor | None = None
+        self.class_names: tuple[str, ...] = UNLABELED
+        if labels is None:
+            if true_labels is not None or class_names is not None:
+                raise InputError("true_labels and class_names are of no use without labels; pass labels, or neither")
+            self.labels = torch.zeros(n, dtype=torch.int64)
+            return
         names = check_class_names(class_names)
         self.labels, names = parse_labels("labels", labels, names, n)
-        self.true_labels: Tensor | None = None
         if true_labels is not None:
             if names is not None and class_names is None:
                 names = _joint_names(names, true_labels)
@@ -73,8 +83,7 @@ class LabeledData:
         if names is None:
             names = tuple(str(k) for k in range(int(present[-1]) + 1))
         check_classes(present, names, allow_empty)
-        self.class_names: tuple[str, ...] = names
-        self.ids: list[Any] | None = None if ids is None else _check_ids(ids, n)
+        self.class_names = names
 
     @classmethod
     def _trusted(
@@ -100,11 +109,17 @@ class LabeledData:
         noise = "" if self.noise_rate is None else f", {100 * self.noise_rate:.1f} % of the labels wrong"
         where = "" if isinstance(self.inputs, Tensor) else f", {type(self.inputs).__name__}"
         dtype = str(self.inputs.dtype).removeprefix("torch.")
-        return f"LabeledData({len(self):,} {kind} {shape} {dtype}{where}, {self.num_classes} classes{noise})"
+        classes = f"{self.num_classes} classes" if self.labeled else "no labels"
+        return f"LabeledData({len(self):,} {kind} {shape} {dtype}{where}, {classes}{noise})"
 
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def labeled(self) -> bool:
+        """Whether there are labels; with one class there would be nothing to tell."""
+        return len(self.class_names) > 1
 
     @property
     def input_shape(self) -> tuple[int, ...]:

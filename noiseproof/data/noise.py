@@ -278,6 +278,8 @@ def corrupt(
 
 def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
     """The data under labels corrupted as `spec` says (see `corrupt`), with `true_labels` set."""
+    if not data.labeled:
+        raise InputError("the data has no labels to corrupt; pass some")
     noisy = corrupt(
         data.labels, spec, num_classes=data.num_classes, class_names=data.class_names, inputs=data.inputs, seed=seed
     )

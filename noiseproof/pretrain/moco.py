@@ -145,8 +145,8 @@ class MoCo(MomentumContrast):
 
     Args:
         temperature: τ, above 0. Zhou et al.: 0.2, as MoCo v2.
-        dictionary_size: b. Zhou et al.: 4,096 on CIFAR-10, 65,536 on ImageNet. No more than there are images are kept,
-            since an image would be its own negative.
+        dictionary_size: b. Zhou et al.: 4,096 on CIFAR-10, 65,536 on ImageNet. No more than there are images are kept.
+            An image whose last key is still in the dictionary is its own negative: few are while b is small beside n.
         ema: 1 − ι, the momentum network's memory, in [0, 1]. Zhou et al. do not give it; MoCo has 0.999 on ImageNet,
             its authors' CIFAR-10 notebook 0.99.
         groups: parts of the batch over which the keys' batch norm is shuffled; 1: the whole batch, see

@@ -58,10 +58,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False
         InputError: shapes or k that do not fit.
     """
     m, n = len(queries), len(bank)
-    if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1]:
-        raise InputError(
-            f"queries and bank must be features (m, F) and (n, F), got {tuple(queries.shape)} and {tuple(bank.shape)}"
-        )
+    _check_widths(queries, bank)
     if exclude_self and m != n:
         raise InputError(f"exclude_self needs the bank as queries, got {m} queries for a bank of {n}; pass it twice")
     if not 1 <= k <= n - exclude_self:
@@ -70,7 +67,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False
     values = torch.empty(m, k, device=queries.device)
     positions = torch.empty(m, k, dtype=torch.int64, device=queries.device)
     width = min(n, _COLUMNS)
-    for rows in torch.arange(m).split(max(1, _BLOCK // width)):
+    for rows in torch.arange(m).split(max(1, _BLOCK // width)) if m else ():
         found: list[tuple[Tensor, Tensor]] = []
         for begin in range(0, n, width):
             scores = queries[rows[0] : rows[-1] + 1] @ bank[begin : begin + width].T  # (rows, width)
@@ -86,6 +83,13 @@ def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False
             at = at.gather(1, best)
         values[rows[0] : rows[-1] + 1], positions[rows[0] : rows[-1] + 1] = value, at
     return values, positions
+
+
+def _check_widths(queries: Tensor, bank: Tensor) -> None:
+    if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1]:
+        raise InputError(
+            f"queries and bank must be features (m, F) and (n, F), got {tuple(queries.shape)} and {tuple(bank.shape)}"
+        )
 
 
 def vote(similarity: Tensor, label: Tensor, num_classes: int, temperature: float = 0.05) -> Tensor:
@@ -175,6 +179,7 @@ def linear(
     _check.number("decay", decay, 0)
     _check.integer("steps", steps, 1)
     classes = _classes(features, labels, num_classes)
+    _check_widths(queries, features)
     mean, std = features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(1e-6)
     x = (features - mean) / std  # (n, F)
     weight = torch.zeros(classes, x.shape[1], device=x.device, requires_grad=True)
@@ -200,7 +205,10 @@ def _classes(features: Tensor, labels: Tensor, num_classes: int | None) -> int:
             f"labels must be int64 (n,), one for each row of features (n, F) with n > 0, got "
             f"{_check.describe(labels)} for {_check.describe(features)}"
         )
-    return int(labels.max()) + 1 if num_classes is None else num_classes
+    classes = int(labels.max()) + 1 if num_classes is None else _check.integer("num_classes", num_classes, 1)
+    if int(labels.min()) < 0 or int(labels.max()) >= classes:
+        raise InputError(f"labels must lie in 0..{classes - 1}, got {int(labels.min())}..{int(labels.max())}")
+    return classes
 
 
 def accuracy(probability: Tensor, label: Tensor) -> float:

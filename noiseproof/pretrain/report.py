@@ -16,7 +16,7 @@ from noiseproof.data import LabeledData
 from noiseproof.pretrain.probes import nearest
 from noiseproof.pretrain.result import PretrainResult
 
-GOOD, BAD, LINE = "#1e8449", "#c0392b", "#2471a3"
+GOOD, BAD, LINE, NEUTRAL = "#1e8449", "#c0392b", "#2471a3", "#333333"
 FRAME, GAP = 3, 16  # pixels
 
 PAGE = """<!doctype html>
@@ -52,8 +52,11 @@ PAGE = """<!doctype html>
 
 
 def figures(result: PretrainResult) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of a run."""
+    """Header and rows of the table of a run: k-NN accuracy, or the loss where it was not measured."""
     summary = result.summary()
+    if summary["random_knn_accuracy"] is None:
+        ends = {record["epoch"]: record["loss"] for record in (result.history[0], result.history[-1])}
+        return ["", "loss"], [[f"epoch {epoch}", f"{loss:.3f}"] for epoch, loss in ends.items()]
     rows = []
     for name, key in (("random weights", "random_knn_accuracy"), ("pre-trained", "knn_accuracy")):
         value = summary[key]
@@ -69,13 +72,15 @@ def write_report(folder: Path, result: PretrainResult) -> None:
     drawings = [
         ("curves.png", "Over the epochs", "The loss that is minimised, and the accuracy of nearest neighbours.",
          lambda path: plot_curves(result, path)),
-        ("embedding.png", "The features in the plane", "Their two principal components, coloured by label.",
+        ("embedding.png", "The features in the plane",
+         "Their two principal components" + (", coloured by label." if result.queries.labeled else "."),
          lambda path: plot_embedding(queries, result.queries, path)),
     ]  # fmt: skip
     if result.queries.is_image:
         drawings.append((
             "neighbours.png", "Nearest neighbours",
-            "Images the probe asks about, at the left, and what lies nearest to each; green where the labels agree.",
+            "Some images, at the left, and what lies nearest to each"
+            + ("; green where the labels agree." if result.queries.labeled else "."),
             lambda path: plot_neighbours(queries, result.queries, bank, result.bank, path),
         ))  # fmt: skip
     pictures = []
@@ -100,27 +105,33 @@ def write_report(folder: Path, result: PretrainResult) -> None:
 
 def plot_curves(result: PretrainResult, path: Path) -> None:
     """The loss, and where it was measured the k-NN accuracy with that of random weights."""
-    figure = _figure(8.6, 3.1)
-    left, right = figure.subplots(1, 2)
+    probed = [record for record in result.history if "knn_accuracy" in record]
+    figure = _figure(8.6 if probed else 4.6, 3.1)
+    left, *others = figure.subplots(1, 2 if probed else 1, squeeze=False)[0]
     epochs = [record["epoch"] for record in result.history]
     left.plot(epochs, [record["loss"] for record in result.history], color=LINE, lw=1.6)
     _tidy(left, "loss")
-    probed = [record for record in result.history if "knn_accuracy" in record]
+    for right in others:
+        _plot_knn(right, result, probed)
+    figure.savefig(path, dpi=130, format="png")
+
+
+def _plot_knn(right: Any, result: PretrainResult, probed: list[dict[str, Any]]) -> None:
     right.plot([record["epoch"] for record in probed], [100 * record["knn_accuracy"] for record in probed],
                color=GOOD, lw=1.6, marker=".", label="pre-trained")  # fmt: skip
     if result.random_knn is not None:
         right.axhline(100 * result.random_knn, color="0.5", lw=1, ls=":", label="random weights")
         right.legend(fontsize=8, frameon=False)
     _tidy(right, "k-NN accuracy, %")
-    figure.savefig(path, dpi=130, format="png")
 
 
 def principal_components(features: Tensor, count: int = 2) -> Tensor:
-    """The first principal components (n, count) of features (n, F), scaled to unit length first."""
+    """The first principal components (n, count) of features (n, F), scaled to unit length first; 0 beyond F."""
     unit = torch.nn.functional.normalize(features.double(), dim=1)
     centred = unit - unit.mean(dim=0)
     _, vectors = torch.linalg.eigh(centred.T @ centred)  # rising
-    return centred @ vectors[:, -count:].flip(1)
+    found = centred @ vectors[:, -count:].flip(1)
+    return torch.nn.functional.pad(found, (0, count - found.shape[1]))
 
 
 def plot_embedding(features: Tensor, data: LabeledData, path: Path, limit: int = 2000) -> None:
@@ -137,7 +148,7 @@ def plot_embedding(features: Tensor, data: LabeledData, path: Path, limit: int =
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_xlabel("first principal component", fontsize=9)
     axis.set_ylabel("second", fontsize=9)
-    if data.num_classes <= 20:
+    if data.labeled and data.num_classes <= 20:
         figure.legend(loc="outside right upper", fontsize=8, frameon=False, markerscale=2.5)
     figure.savefig(path, dpi=130, format="png")
 
@@ -155,8 +166,9 @@ def plot_neighbours(
     lines = []
     for row, label in enumerate(asked.labels[chosen].tolist()):
         agree = [GOOD if same else BAD for same in (known.labels[at[row]] == label).tolist()]
+        agree = agree if known.labeled else [NEUTRAL] * columns
         found = [framed(others[row * columns + i], colour) for i, colour in enumerate(agree)]
-        first = framed(images[row], "#333333")
+        first = framed(images[row], NEUTRAL)
         gap = np.full_like(first[:, :GAP], 255)
         lines.append(np.concatenate([first, gap, *found], axis=1))
     Image.fromarray(np.concatenate(lines)).save(path, format="PNG")

@@ -15,6 +15,7 @@ from noiseproof.assemble import require
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
 from noiseproof.errors import InputError
+from noiseproof.evaluate import eval_mode
 from noiseproof.features import Features, as_backbone
 from noiseproof.method import Method, Run
 from noiseproof.pretrain.moco import MoCo, MomentumContrast
@@ -74,7 +75,7 @@ def pretrain(
     Args:
         model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
             replaced by a projection head of three layers.
-        data: the training set; its labels serve the k-NN probe, and nothing else.
+        data: the training set; its labels, if it has any, serve the k-NN probe, and nothing else.
         method: "sane", "moco", a call such as "sane(lam=0.5, crops=5)", or a `Method` of two views or more.
         epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, clip, precision: as of `fit`. The SANE
             paper: 2,000 epochs of CIFAR-10, the rest as given here.
@@ -103,7 +104,7 @@ def pretrain(
     shared = batch_size % world == 0 and batch_size >= 2 * world
     require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
     require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
-    require(hidden is None or hidden >= 1, "hidden", hidden, "a whole number, 1 or more, or None")
+    require(hidden is None or (isinstance(hidden, int) and hidden >= 1), "hidden", hidden, "1 or more, or None")
     require(probe_every is None or probe_every >= 0, "probe_every", probe_every, "0 or more, or None")
     require(isinstance(probe_examples, int) and probe_examples >= 10, "probe_examples", probe_examples, "10 or more")
     chosen = build(method)
@@ -111,6 +112,8 @@ def pretrain(
     if settings.rate.loss == "full":
         raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
     assemble.check_data("data", data)
+    if not data.labeled and (test is not None or probe_every):
+        raise InputError("the data has no labels for the k-NN probe to know; drop test and probe_every")
     test = assemble.match("test", test, data)
     views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
     augments = assemble.build_augments(views, chosen.num_views, data)
@@ -122,7 +125,8 @@ def pretrain(
         run = settings.run(models, data)
         architecture = model if isinstance(model, str) else None
         features = Features(backbone, run.normalize, data.input_shape, architecture)
-        every = max(1, epochs // 20) if probe_every is None else probe_every
+        check_views(run, views, augments)
+        every = (max(1, epochs // 20) if data.labeled else 0) if probe_every is None else probe_every
         probe = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
         loop = settings.loop(
             run, chosen, augments, probe, rundir, reporter(progress if distributed.is_main() else False)
@@ -135,6 +139,8 @@ def pretrain(
         loop.open(call, resume, notes)
         with torch.enable_grad():
             loop.train()
+        if every and "knn_accuracy" not in run.history[-1]:  # the schedule ended the run
+            run.history[-1]["knn_accuracy"] = distributed.from_main(probe.measure)
     result = PretrainResult(run, chosen, features, probe.bank, probe.queries, at_random)
     if out is not None and distributed.is_main():
         result.save(out)
@@ -149,6 +155,27 @@ def projection_head(inputs: int, dim: int, hidden: int | None = None) -> nn.Sequ
         nn.Linear(hidden, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(),
         nn.Linear(hidden, dim),
     )  # fmt: skip
+
+
+def check_views(run: Run, views: Sequence[str | Augmentation], augments: Sequence[Augmentation | None]) -> None:
+    """The network must take every view, also one of another size: tried on two examples.
+
+    Raises:
+        InputError: it does not.
+    """
+    examples = run.data.take(torch.arange(2)).to(run.device)
+    for view, augment in zip(views, augments, strict=True):
+        image = examples if augment is None else augment(examples, torch.Generator().manual_seed(0))
+        inputs = run.normalize(image)
+        try:
+            with torch.no_grad(), eval_mode(run.models):
+                run.model(inputs)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"the network fails on the view {view} of shape {tuple(inputs.shape[1:])} ({reason}); "
+                f"give crop_sizes that it takes, as {run.data.input_shape[1]}, or choose a convolutional model"
+            ) from error
 
 
 def view_augments(
@@ -176,11 +203,17 @@ def view_augments(
         )
     if not isinstance(kind, str) or not resizes or (crop_sizes is None and extra == 1):
         return [augment, augment, *[kind] * extra]
+    height, width = data.input_shape[1:]
     if crop_sizes is None:
-        crop_sizes = [round(side) for side in torch.linspace(1, SMALLEST_CROP, extra).mul(data.input_shape[1]).tolist()]
-    if len(crop_sizes) != extra:
-        raise InputError(f"crop_sizes holds {len(crop_sizes)} sizes for {extra} extra views; give one for each")
-    return [augment, augment, *[policy(kind, size) for size in crop_sizes]]
+        shares = torch.linspace(1, SMALLEST_CROP, extra).tolist()
+        sizes = [(round(share * height), round(share * width)) for share in shares]
+    else:
+        for size in crop_sizes:
+            require(isinstance(size, int) and size >= 1, "crop_sizes", crop_sizes, "whole numbers, 1 or more")
+        sizes = [(size, size) for size in crop_sizes]
+    if len(sizes) != extra:
+        raise InputError(f"crop_sizes holds {len(sizes)} sizes for {extra} extra views; give one for each")
+    return [augment, augment, *[policy(kind, size) for size in sizes]]
 
 
 def _resizes(name: str) -> bool:

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noiseproof.data import LabeledData, load
+from noiseproof.data import LabeledData, load, noise
 from noiseproof.data.sources import Mapped, Rows
 from noiseproof.errors import InputError
+from noiseproof.train import fit
 
 
 def features(labels: list[int], **options: object) -> LabeledData:
@@ -161,3 +162,16 @@ def test_import_is_light() -> None:
     code = "import sys, noiseproof.data; print([m for m in ('sklearn', 'pyarrow', 'PIL', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_labels() -> None:
+    data = LabeledData(torch.zeros(4, 3), None)
+    assert (data.labeled, data.num_classes, data.labels.tolist()) == (False, 1, [0, 0, 0, 0])
+    assert "no labels" in repr(data)
+    assert [len(part) for part in data.split(0.5)] == [2, 2]
+    with pytest.raises(InputError, match="no use without labels"):
+        LabeledData(torch.zeros(4, 3), None, class_names=["a", "b"])
+    with pytest.raises(InputError, match="no labels to corrupt"):
+        noise.apply(data, "symmetric:0.5")
+    with pytest.raises(InputError, match="no labels to learn"):
+        fit("mlp", data, "ce", epochs=1)

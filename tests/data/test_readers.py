@@ -491,3 +491,19 @@ def test_train_folder_without_class_folders(make: Any) -> None:
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(make.root / "d" / name / "1.png")
     with pytest.raises(InputError, match="no folder per class"):
         load(make.root / "d")
+    assert not load_pair(make.root / "d", labeled=False)[0].labeled
+
+
+def test_labels_may_be_missing_where_none_are_asked_for(make: Any) -> None:
+    one = load(make.folder("one", {"a": 3}), labeled=False)
+    assert (one.labeled, len(one), one.ids[0][:2]) == (False, 3, "a/")  # type: ignore[index]
+    two = load(make.folder("two", {"a": 3, "b": 2}), labeled=False)
+    assert (two.labeled, two.num_classes) == (True, 2)
+    table = make.text("a.csv", "u,v", "1,2", "3,4", "5,6")
+    assert load(table, labeled=False, limit=2).inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert load(make.text("b.csv", "u,label", "1,a", "3,b"), labeled=False).labeled
+    np.savez(make.root / "x.npz", x=np.zeros((4, 8, 8), np.uint8))
+    assert not load(make.root / "x.npz", labeled=False, limit=3).labeled
+    for source in (table, make.root / "x.npz"):
+        with pytest.raises(InputError, match="label"):
+            load(source)

@@ -154,7 +154,7 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert "linear" in out
     assert "80 labelled examples" in out
     assert set(load_file("w.safetensors")) == {"body.1.weight", "body.1.bias"}
-    code, out, err = command("probe", "run", "--labels", "doubts.parquet", "--no-random", "--quiet")
+    code, out, err = command("probe", "run", "--doubts", "doubts.parquet", "--no-random", "--quiet")
     assert (code, err) == (0, "")
     doubts = pq.read_table("doubts.parquet").to_pydict()
     assert doubts["split"].count("train") == 100
@@ -162,6 +162,8 @@ def test_the_command_line_from_pretrain_to_fit(command):
     code, _, err = command("fit", "digits", "--method", "ce", "--epochs", 1, "--init", "run", "--out", "fit", *quick)
     assert (code, err) == (0, "")
     assert json.loads(Path("fit/config.json").read_text())["call"]["init"] == str(Path("run").absolute())
+    words = ["--method", "ce", "--epochs", 1, "--init", "w.safetensors", "--out", "plain", *quick]
+    assert command("fit", "digits", *words)[0] == 0  # weights alone, as exported
     assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0  # finished: writes its report again
     code, _, err = command("pretrain", "digits", "--out", "run")
     assert (code, "already holds a run" in err) == (2, True)
@@ -170,9 +172,62 @@ def test_the_command_line_from_pretrain_to_fit(command):
         (["pretrain", "digits", "--method", "sano"], "did you mean 'sane'"),
         (["pretrain", "digits", "--crop-sizes", "a"], "whole numbers"),
         (["probe", "nowhere"], "there is no"),
-        (["probe", "run", "--labels", "doubts.csv"], "ends in .parquet"),
+        (["probe", "run", "--doubts", "doubts.csv"], "ends in .parquet"),
+        (["probe", "run", "--doubts", "doubts.parquet"], "is there already"),
+        (["probe", "run", "--export", "run/backbone.safetensors"], "is there already"),
+        (["probe", "w.safetensors"], "is a file; pass the folder"),
+        (["pretrain", "digits", "--method", "sane(crops=5)", "--epochs", 1, "--out", "crops"], "give crop_sizes"),
+        (["fit", "--out", "run", "--resume"], "not begun by noiseproof fit"),
+        (["fit", "digits", "--init", "run/checkpoint.safetensors", "--model", "mlp(widths=[32])"], "holds no backbone"),
+        (["fit", "digits", "--init", "run/report.html", "--model", "mlp(widths=[32])"], "or a .safetensors file"),
+        (["fit", "digits", "--init", "run", "--model", "mlp"], "it was trained with, mlp(widths=[32])"),
         (["fit", "digits", "--init", "nowhere", "--model", "mlp"], "there is no"),
     ):
         code, _, err = command(*words)
         assert code == 2
         assert message in err
+    assert not Path("crops").exists()
+
+
+def test_the_labels_of_other_data_are_probed_as_they_are(command):
+    quick = ["--device", "cpu", "--quiet", "--model", "mlp(widths=[32])", "--limit", "100"]
+    command("fit", "digits", "--noise", "symmetric:0.4", "--method", "ce", "--epochs", 1, "--out", "noisy", *quick)
+    assert command("probe", "noisy", "digits", "--doubts", "a.parquet", "--no-random", "--quiet")[0] == 0
+    assert command("probe", "noisy", "--doubts", "b.parquet", "--no-random", "--quiet")[0] == 0
+    assert "true_label" not in pq.read_table("a.parquet").column_names
+    assert "true_label" in pq.read_table("b.parquet").column_names  # the run's own labels, with its noise
+
+
+def test_images_without_labels(command, pictures):
+    from PIL import Image
+
+    for i in range(60):
+        Path("photos").mkdir(exist_ok=True)
+        Image.fromarray(pictures[0].inputs[i, 0].numpy()).save(f"photos/{i}.png")
+    quick = ["--device", "cpu", "--quiet", "--model", "mlp(widths=[32])"]
+    short = ["--epochs", 1, "--batch-size", 20, "--augment", "weak", *quick]
+    code, out, err = command("pretrain", "photos", "--out", "run", *short)
+    assert (code, err) == (0, "")
+    assert "60 examples" in out
+    assert "k-NN" not in out
+    assert features.load_backbone("run").input_shape == (1, 8, 8)
+    assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0
+    assert command("probe", "run", "digits", "--limit", 80, "--no-random", "--quiet")[0] == 0
+    assert command("probe", "run", "--export", "w.safetensors", "--quiet")[0] == 0
+    for words, message in (
+        (["probe", "run"], "has no labels to probe with"),
+        (["pretrain", "photos", "--test", "digits", "--out", "b", *short], "has no labels to tell those of digits by"),
+        (["pretrain", "photos", "--probe-every", 1, "--out", "b", *short], "drop test and probe_every"),
+        (["fit", "photos", "--out", "b", *quick], "no folder per class"),
+    ):
+        code, _, err = command(*words)
+        assert (code, message in err) == (2, True), err
+    assert not Path("b").exists()
+
+
+def test_one_feature_and_a_schedule_that_ends_early(run, tmp_path):
+    run("moco", model="mlp(widths=[1])", epochs=1, out=tmp_path / "run")
+    assert (tmp_path / "run/embedding.png").exists()
+    result = run("moco", epochs=8, probe_every=8, schedule="anneal_on_loss(1000, stop=100)")
+    assert result.run.epoch < 8
+    assert result.summary()["knn_accuracy"] == result.history[-1]["knn_accuracy"]

@@ -45,6 +45,7 @@ def load(
     memory_limit: int = MEMORY_LIMIT,
     limit: int | None = None,
     labels: str | None = None,
+    labeled: bool = True,
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -65,6 +66,7 @@ def load(
         limit: read only so many examples, spread evenly over the source.
         labels: "FILE:COLUMN", a label file for the train split (see `read_label_file`), e.g. CIFAR-N's; the labels
             of the source itself become `true_labels`.
+        labeled: False takes images in one folder, tables and arrays without labels too: to pre-train on.
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -72,7 +74,7 @@ def load(
     """
     if split not in ("train", "test"):
         raise unknown("split", split, ("train", "test"))
-    options = _options(label_column, image_column, feature_columns, image_size, memory_limit, limit, progress)
+    options = _options(label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, progress)
     splits = _find(source)
     if split not in splits:
         raise InputError(f"{source} has no test set; read it whole and split it with data.split(0.2)")
@@ -111,6 +113,7 @@ def _options(
     size: Any,
     memory_limit: int,
     limit: int | None,
+    labeled: bool,
     progress: Progress | None,
 ) -> Options:
     """The options of `load`, checked."""
@@ -128,6 +131,7 @@ def _options(
         image_size=image_size(size),
         memory_limit=memory_limit,
         limit=limit,
+        labeled=labeled,
         progress=progress,
     )
 

@@ -77,6 +77,10 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
         options.refuse(path, "feature_columns", "image_size")
         x_key = _need(path, arrays, INPUT_KEYS, suffix, options.image_column, "inputs")
         label = options.label_column
+        if not options.labeled and label is None and _key(arrays, LABEL_KEYS, suffix) is None:
+            unlabeled = _inputs(path, arrays[x_key], options)
+            chosen = even_rows(unlabeled.shape[0], options.limit)
+            return build(path, unlabeled if chosen is None else _at(unlabeled, chosen), None)
         if label is not None and suffix != reference:  # what is asked for is the train set's array
             label = label.removesuffix(reference) + suffix
             label = label if label in arrays else None
@@ -100,11 +104,15 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
                 class_names = _names(labels, labels)
             labels = labels[rows.numpy()]
             true_labels = None if true_labels is None else true_labels[rows.numpy()]
-            inputs = Rows(inputs, rows) if isinstance(inputs, InputSource) else inputs[rows.numpy()]
+            inputs = _at(inputs, rows)
         allow_empty = rows is not None or suffix != reference
         return build(path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty)
 
     return read
+
+
+def _at(inputs: np.ndarray | InputSource, rows: torch.Tensor) -> np.ndarray | InputSource:
+    return Rows(inputs, rows) if isinstance(inputs, InputSource) else inputs[rows.numpy()]
 
 
 def _names(known: np.ndarray, labels: np.ndarray) -> list[str] | None:

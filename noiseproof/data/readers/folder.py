@@ -1,4 +1,7 @@
-"""An image folder: root/class name/*.jpg, or root/train/class name/*.jpg beside root/test or root/val."""
+"""An image folder: root/class name/*.jpg, or root/train/class name/*.jpg beside root/test or root/val.
+
+Where no labels are asked for, root/*.jpg and a single class will do.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
     inner = {child.name.lower(): child for child in _subfolders(path)}
     if "train" in inner and set(inner) & set(_TEST_NAMES) and not _subfolders(inner["train"]):
-        train = inner["train"]
-        raise InputError(f"{train} holds images but no folder per class; sort them into {train}/<class name>/")
+        return {"train": _unsorted(inner["train"])}
     if "train" in inner and _subfolders(inner["train"]):
         train = inner["train"]
         splits: Splits = {"train": _split(train, train)}
@@ -31,15 +33,25 @@ def find(path: Path) -> Splits | None:
     if any(has_images(child) for child in inner.values()):
         return {"train": _split(path, path)}
     if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
-        raise InputError(f"{path} holds images but no folder per class; sort them into {path}/<class name>/")
+        return {"train": _unsorted(path)}
     return None
+
+
+def _unsorted(root: Path) -> Split:
+    """Reads the images under `root` if they may be without labels."""
+
+    def read(options: Options) -> LabeledData:
+        if options.labeled:
+            raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
+        return _read(root, _images(root), None, None, options)
+
+    return read
 
 
 def _split(root: Path, reference: Path) -> Split:
     """Reads the images under `root`; the folders of `reference`, the train root, are the classes."""
 
     def read(options: Options) -> LabeledData:
-        options.refuse(root, "label_column", "image_column", "feature_columns")
         class_names = [folder.name for folder in _subfolders(reference)]
         files: list[Path] = []
         labels: list[int] = []
@@ -53,15 +65,31 @@ def _split(root: Path, reference: Path) -> Split:
             labels += [class_names.index(folder.name)] * len(found)
         if not files:
             raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
-        rows = even_rows(len(files), options.limit)
-        if rows is not None:
-            files, labels = [files[i] for i in rows.tolist()], [labels[i] for i in rows.tolist()]
-        images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
-        ids = [f.relative_to(root).as_posix() for f in files]
-        allow_empty = rows is not None or root != reference
-        return build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
+        if len(class_names) == 1 and not options.labeled:
+            return _read(root, files, None, None, options)
+        return _read(root, files, labels, class_names, options, allow_empty=root != reference)
 
     return read
+
+
+def _read(
+    root: Path,
+    files: list[Path],
+    labels: list[int] | None,
+    class_names: list[str] | None,
+    options: Options,
+    allow_empty: bool = False,
+) -> LabeledData:
+    """The images of files, with their labels."""
+    options.refuse(root, "label_column", "image_column", "feature_columns")
+    rows = even_rows(len(files), options.limit)
+    if rows is not None:
+        files = [files[i] for i in rows.tolist()]
+        labels = None if labels is None else [labels[i] for i in rows.tolist()]
+    images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
+    ids = [f.relative_to(root).as_posix() for f in files]
+    allow_empty = allow_empty or rows is not None
+    return build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
 
 
 def num_classes(path: Path) -> int:

@@ -32,6 +32,7 @@ class Options:
     image_size: tuple[int, int] | None = None  # (H, W)
     memory_limit: int = MEMORY_LIMIT
     limit: int | None = None
+    labeled: bool = True  # whether labels must be there
     progress: Progress | None = None
 
     def refuse(self, source: Path | str, *names: str) -> None:

@@ -74,23 +74,25 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
 
     def read(options: Options) -> LabeledData:
         table = read_tables(paths)
-        label = label_column(reference[0], column_names(reference[0]), options.label_column)
-        if label not in table.column_names:
-            raise Unlabeled(f"{paths[0]} has no label column {label!r} as {reference[0].name} has; add it")
-        labels = column_values(paths[0], table, label)
-        true = _named(table.column_names, TRUE_NAMES, but=label)
-        true_labels = column_values(paths[0], table, true) if true else None
-        class_names = _stored_names(table, label)
-        if class_names is None:
-            known = labels
-            if paths != reference:
-                known = column_values(reference[0], read_tables(reference, [label]), label)
-            class_names, (labels, true_labels) = classes(paths[0], label, known, labels, true_labels)
+        label, labels, true, true_labels, class_names = None, None, None, None, None
+        names = column_names(reference[0])
+        if options.labeled or options.label_column is not None or _usual_labels(names):
+            label = label_column(reference[0], names, options.label_column)
+            if label not in table.column_names:
+                raise Unlabeled(f"{paths[0]} has no label column {label!r} as {reference[0].name} has; add it")
+            labels = column_values(paths[0], table, label)
+            true = _named(table.column_names, TRUE_NAMES, but=label)
+            true_labels = column_values(paths[0], table, true) if true else None
+            class_names = _stored_names(table, label)
+            if class_names is None:
+                known = labels
+                if paths != reference:
+                    known = column_values(reference[0], read_tables(reference, [label]), label)
+                class_names, (labels, true_labels) = classes(paths[0], label, known, labels, true_labels)
         rows = even_rows(table.num_rows, options.limit)
         if rows is not None:
             table = table.take(rows.numpy())
-            labels = labels[rows.numpy()]
-            true_labels = None if true_labels is None else true_labels[rows.numpy()]
+            labels, true_labels = (None if one is None else one[rows.numpy()] for one in (labels, true_labels))
         row_numbers = None if rows is None else rows.tolist()
         id_column = _named(table.column_names, ID_NAMES, but=label)
         ids = table.column(id_column).to_pylist() if id_column else None
@@ -100,8 +102,8 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
         del table  # before the images are decoded: they should be in memory once
         if isinstance(inputs, list):
             release_memory()
-            names = str(paths[0]) if row_numbers is None else [f"{paths[0]}, row {row}" for row in row_numbers]
-            inputs = read_images(inputs, names, options.image_size, options.memory_limit, options.progress)
+            sources = str(paths[0]) if row_numbers is None else [f"{paths[0]}, row {row}" for row in row_numbers]
+            inputs = read_images(inputs, sources, options.image_size, options.memory_limit, options.progress)
         return build(
             paths[0],
             inputs,
@@ -233,11 +235,16 @@ def label_column(path: Path, names: list[str], given: str | None) -> str:
         if given in names:
             return given
         raise InputError(f"{path} has no column {given!r}; its columns are {_listed(names)}")
-    usual = [name for name in names if name.lower() in LABEL_NAMES]
+    usual = _usual_labels(names)
     if len(usual) == 1:
         return usual[0]
     problem = f"several label columns ({_listed(usual)})" if usual else "no column with a usual label name"
     raise InputError(f"{path} has {problem}; pass label_column, one of {_listed(names)}")
+
+
+def _usual_labels(names: list[str]) -> list[str]:
+    """Columns that are named as labels are."""
+    return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def column_values(path: Path, table: pa.Table, name: str) -> np.ndarray:
@@ -263,7 +270,7 @@ def column_values(path: Path, table: pa.Table, name: str) -> np.ndarray:
     return values
 
 
-def _named(names: list[str], usual: Sequence[str], but: str) -> str | None:
+def _named(names: list[str], usual: Sequence[str], but: str | None) -> str | None:
     """The first column with one of the usual names, in any case, other than `but`."""
     return next((name for name in names if name.lower() in usual and name != but), None)
 
@@ -279,7 +286,7 @@ def _stored_names(table: pa.Table, label: str) -> list[str] | None:
 
 
 def _inputs(
-    path: Path, table: pa.Table, label: str, true: str | None, rows: list[int] | None, options: Options
+    path: Path, table: pa.Table, label: str | None, true: str | None, rows: list[int] | None, options: Options
 ) -> list[Encoded] | np.ndarray:
     """The images of the image column, still encoded, or the feature columns as float32 (n, d)."""
     import pyarrow as pa
@@ -301,7 +308,8 @@ def _inputs(
     options.refuse(path, "image_size")
     features = list(given) if given is not None else rest
     if not features:
-        raise InputError(f"{path} has no feature columns beside {label!r}; add some, or an image column")
+        beside = "" if label is None else f" beside {label!r}"
+        raise InputError(f"{path} has no feature columns{beside}; add some, or an image column")
     for name in features:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
