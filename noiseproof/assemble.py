@@ -81,7 +81,9 @@ class Settings:
             torch.manual_seed(self.seed)
             yield
 
-    def run(self, models: nn.ModuleList, data: LabeledData, *, val: LabeledData | None = None) -> Run:
+    def run(
+        self, models: nn.ModuleList, data: LabeledData, *, val: LabeledData | None = None, predicts: bool = False
+    ) -> Run:
         """A run before its first step."""
         return Run(
             models=models,
@@ -93,6 +95,7 @@ class Settings:
             generator=torch.Generator().manual_seed(self.seed),
             normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.place),
             val=val,
+            predicts=predicts,
         )
 
     def loop(

@@ -72,7 +72,7 @@ class Loop:
             self.initial = self.rundir.load_initial(self.initial)
         else:
             self.rundir.create(call, notes)
-            self.rundir.save_initial(self.initial)
+            self.rundir.save_initial(self.initial, dict(self.run.models.named_buffers()))
             self.rundir.save(self.state())
 
     def train(self) -> None:

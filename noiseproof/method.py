@@ -85,9 +85,11 @@ class Run:
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed, over all epochs
     lr: float = 0.0  # learning rate of the current step
+    predicts: bool = True  # training examples are evaluated after each epoch: `predicted`
     relabels: bool = False  # a wrapper shows the method inside other labels than the stored ones
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
+    kept: int | None = None  # the epoch whose weights a method went back to in `finish`
     predicted: Predictions | None = None  # after the last completed epoch, of the training examples evaluated, if any
 
     @property

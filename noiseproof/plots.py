@@ -24,7 +24,13 @@ LOSSES = {key.replace("accuracy", "loss"): look for key, look in CURVES.items() 
 
 
 def plot_run(
-    history: Sequence[Mapping[str, Any]], losses: np.ndarray, wrong: np.ndarray | None, path: Path, *, title: str = ""
+    history: Sequence[Mapping[str, Any]],
+    losses: np.ndarray,
+    wrong: np.ndarray | None,
+    path: Path,
+    *,
+    title: str = "",
+    kept: int | None = None,
 ) -> None:
     """A run in four panels: accuracy over the epochs, accuracy and loss against ‖θ − θ₀‖, and the examples' losses.
 
@@ -32,6 +38,7 @@ def plot_run(
         history: a record for each epoch.
         losses: (n,) −log p of the observed labels of the training examples, at the end.
         wrong: (n,) which of the labels are wrong, where that is known.
+        kept: the epoch whose model is kept, if that is not the last.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -64,6 +71,10 @@ def plot_run(
     loss.set_ylim(bottom=0)
     for number, at in enumerate(record["annealed"] for record in history if "annealed" in record):
         over.axvline(at, color="0.4", lw=1, ls="--", label="learning rate drops" if number == 0 else None)
+    if kept is not None:
+        over.axvline(kept, color="0.2", lw=1, label=f"model kept: epoch {kept}")
+        for axis in (accuracy, loss):
+            axis.axvline(history[kept - 1]["distance"], color="0.2", lw=1)
     _histogram(examples, losses, wrong)
     figure.legend(*over.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9, frameon=False)
     if title:

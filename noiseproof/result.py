@@ -33,7 +33,7 @@ class FitResult:
     beliefs: Beliefs  # of `data`, in its order: soft_label (n, K), suspicion (n,)
     split: np.ndarray  # (n,) "train" or "val": where each example of `data` went
     losses: np.ndarray  # (m,) −log p of the label, of each example trained on, by the model as returned
-    final: dict[str, float]  # figures of the model as returned
+    final: dict[str, float]  # figures of the model as returned, and the epoch it is of
     test: LabeledData | None
     test_beliefs: Beliefs | None
 
@@ -48,7 +48,7 @@ class FitResult:
         architecture: str | None,
     ) -> FitResult:
         """The result of a finished run on `data`, whose `rows` were trained on and held out."""
-        final: dict[str, float] = {}
+        final: dict[str, float] = {"epoch": run.kept or run.epoch}
         believed: dict[str, Beliefs] = {}
         for name, one in (("train", run.data), ("val", run.val), ("test", test)):
             if one is not None:
@@ -115,7 +115,10 @@ class FitResult:
         curves = folder / "curves.png"
         wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
         title = self.method.title()
-        files.write_atomically(curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title))
+        kept = self.run.kept
+        files.write_atomically(
+            curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title, kept=kept)
+        )
         write_report(folder / "report.html", self, picture=curves)
 
 

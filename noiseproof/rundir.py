@@ -34,16 +34,16 @@ def describe_call(
     """What determines a run, as JSON: two runs of equal descriptions are the same run."""
     shapes = [(name, tuple(parameter.shape)) for name, parameter in run.models.named_parameters()]
     return {
-        "model": type(model).__name__ if isinstance(model, nn.Module) else _describe(model),
+        "model": type(model).__name__ if isinstance(model, nn.Module) else describe(model),
         "weights": sum(parameter.numel() for parameter in run.models.parameters()),
         "shapes_crc": zlib.crc32(repr(shapes).encode()),
         "method": method.describe(),
-        "data": _describe(run.data),
-        **{key: _describe(value) for key, value in settings.items()},
+        "data": describe(run.data),
+        **{key: describe(value) for key, value in settings.items()},
     }
 
 
-def _describe(value: Any) -> Any:
+def describe(value: Any) -> Any:
     """A value as JSON that is the same in every process: no memory addresses."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -57,7 +57,7 @@ def _describe(value: Any) -> Any:
             "inputs_crc": zlib.crc32(value.take(rows).contiguous().numpy().tobytes()),
         }
     if isinstance(value, list | tuple):
-        return [_describe(one) for one in value]
+        return [describe(one) for one in value]
     return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
@@ -167,11 +167,10 @@ class RunDir:
                 f"cannot write {self.path / HISTORY}: {error.strerror}; free space, then --resume"
             ) from error
 
-    def save_initial(self, parameters: list[Tensor]) -> None:
+    def save_initial(self, parameters: list[Tensor], buffers: dict[str, Tensor]) -> None:
         """Keep the weights a run began with: distances are measured from them, also after a resume."""
-        if not self.writes:
-            return
-        checkpoint.save(self.path / INITIAL, {"parameters": parameters})
+        if self.writes:
+            checkpoint.save(self.path / INITIAL, {"parameters": parameters, "buffers": buffers})
 
     def load_initial(self, like: list[Tensor]) -> list[Tensor]:
         """The weights the run began with, laid out like the given ones."""

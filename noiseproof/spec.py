@@ -88,12 +88,20 @@ def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
         _build(argument, known, kind) if isinstance(argument, ast.Name) else _value(argument, known, kind)
         for argument in arguments
     ]
-    kwargs = {str(keyword.arg): _value(keyword.value, known, kind) for keyword in keywords}
+    kwargs = {str(keyword.arg): _option(keyword, known, kind) for keyword in keywords}
     try:
         inspect.signature(build).bind(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"{kind} {name!r}: {error}; its options are {', '.join(options) or 'none'}") from None
     return build(*args, **kwargs)
+
+
+def _option(keyword: ast.keyword, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:
+    name = keyword.value.func if isinstance(keyword.value, ast.Call) else keyword.value
+    if isinstance(name, ast.Name) and name.id.lower() not in known:
+        text = ast.unparse(keyword.value)
+        raise InputError(f"cannot read {keyword.arg}={text} in {kind}; quote text: {keyword.arg}={text!r}")
+    return _value(keyword.value, known, kind)
 
 
 def _value(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:

@@ -104,7 +104,7 @@ def fit(
         models = assemble.build_models(model, chosen.num_models, train, settings.place)
         if init is not None and not resume:
             start_from(models, init)
-        run = settings.run(models, train, val=held_out)
+        run = settings.run(models, train, val=held_out, predicts=eval_examples != 0)
         assemble.check_model(run)
         loop = settings.loop(run, chosen, augments, evaluate, rundir, reporter(progress))
         call = describe_call(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from noiseproof.cli.app import app, interruptible
 from noiseproof.cli.common import read
 from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
 
 
 @app.command(epilog="[bold]Example[/bold]  noiseproof demo --noise symmetric:0.6 --seeds 1")
@@ -84,13 +87,9 @@ def jacobian(
     """The singular values of a run's Jacobian, at initialisation and now: a table, and spectrum.png in its folder."""
     from noiseproof.console import console, print_spectrum, reading
     from noiseproof.files import write_atomically
-    from noiseproof.rundir import RunDir
     from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
 
-    options = RunDir(run).config()["notes"].get("command")
-    if not isinstance(options, dict):
-        raise InputError(f"the run in {run} was not begun by this command line; call spectrum_of_run(run, data)")
-    train, _ = read(options, quiet)
+    train = _training_set(run, quiet)
     with reading(quiet, "Jacobian") as progress:
         found = spectrum_of_run(
             run, train, examples=examples, k=k, outputs=outputs, calibrate=calibrate, progress=progress
@@ -100,3 +99,26 @@ def jacobian(
     spectra = {"at initialisation": found.initial, "now": found.now}
     write_atomically(picture, lambda path: plot_spectrum(spectra, path))
     console.print(f"Wrote [bold]{picture}[/bold]")
+
+
+def _training_set(run: Path, quiet: bool) -> LabeledData:
+    """What a run of `fit` was trained on, without what it held out, read again.
+
+    Raises:
+        InputError: it was not begun by the command line, or its data is not what it was.
+    """
+    from noiseproof.assemble import split_validation
+    from noiseproof.rundir import RunDir, describe
+
+    if not run.is_dir():
+        raise InputError(f"there is no folder {run}; pass that of a finished run of fit")
+    config = RunDir(run).config()
+    options = config["notes"].get("command")
+    if not isinstance(options, dict) or not {"labels", "noise", "val", "feature_columns"} <= set(options):
+        raise InputError(f"the run in {run} was not begun by noiseproof fit; call spectrum_of_run(run, data) in Python")
+    train, _, _ = split_validation(read(options, quiet)[0], options["val"], options["seed"])
+    if describe(train) != config["call"]["data"]:
+        raise InputError(
+            f"{options['data']} is not what the run in {run} was trained on; bring the data back as it was"
+        )
+    return train

@@ -51,12 +51,22 @@ class Criterion(nn.Module, ABC):
 
     name: ClassVar[str]
     lag: int = 0  # after epoch t it judges epoch t − lag
+    reads_predictions: ClassVar[bool] = False  # on training examples
 
     def __init__(self) -> None:
         super().__init__()
 
     def start(self, run: Run) -> None:
-        """Allocate what is remembered."""
+        """Allocate what is remembered.
+
+        Raises:
+            InputError: the run does not measure what the criterion needs.
+        """
+        if self.reads_predictions and not run.predicts:
+            raise InputError(
+                f"early_stop by {self.name} reads predictions on training examples, and eval_examples=0 makes none; "
+                "pass eval_examples=1000 (--eval-examples 1000) or criterion='val_loss'"
+            )
 
     @abstractmethod
     def observe(self, run: Run) -> Verdict:
@@ -67,25 +77,22 @@ class Criterion(nn.Module, ABC):
         verdict = self.observe(run)
         judged = run.epoch - self.lag
         best = judged if verdict.better else best
-        return best, verdict.over or judged - best >= patience
+        return best, verdict.over or judged - max(best, 1) >= patience  # the first epoch may have no score yet
 
     def describe(self) -> str:
         """The criterion as text that `build` reads back, e.g. `distance(radius=0.8, relative=True)`."""
         options = [f"{key}={getattr(self, key)!r}" for key in inspect.signature(type(self)).parameters]
         return f"{self.name}({', '.join(options)})" if options else self.name
 
-    def predicted(self, run: Run) -> Predictions:
-        """The predictions on training examples.
 
-        Raises:
-            InputError: there are none.
-        """
-        if run.predicted is None:
-            raise InputError(
-                f"early_stop by {self.name} reads predictions on training examples, and eval_examples=0 makes none; "
-                "pass eval_examples=1000 (--eval-examples 1000) or criterion='val_loss'"
-            )
-        return run.predicted
+def remembered(run: Run) -> Predictions:
+    """The predictions on training examples, of `_ROWS` at most, spread evenly: data may be sorted by class."""
+    assert run.predicted is not None, "the run makes predictions, as `start` has seen"
+    found = run.predicted
+    if len(found.index) <= _ROWS:
+        return found
+    rows = torch.arange(_ROWS) * len(found.index) // _ROWS
+    return Predictions(found.index[rows], found.probability[rows])
 
 
 class Peak(Criterion):
@@ -94,6 +101,7 @@ class Peak(Criterion):
     best: Tensor
 
     def start(self, run: Run) -> None:
+        super().start(run)
         self.register_buffer("best", torch.tensor(float("nan")))
 
     def observe(self, run: Run) -> Verdict:
@@ -141,6 +149,7 @@ class Agreement(Peak):
     """
 
     name = "agreement"
+    reads_predictions = True
     votes: Tensor
 
     def start(self, run: Run) -> None:
@@ -149,9 +158,9 @@ class Agreement(Peak):
         self.register_buffer("votes", torch.zeros(rows, run.num_classes, dtype=torch.int16))
 
     def score(self, run: Run) -> float:
-        predicted = self.predicted(run)
-        guess = predicted.probability[: len(self.votes)].argmax(dim=1).to(self.votes.device)  # (m,)
-        label = run.data.labels[predicted.index[: len(guess)]].to(guess.device)
+        predicted = remembered(run)
+        guess = predicted.probability.argmax(dim=1).to(self.votes.device)  # (m,)
+        label = run.data.labels[predicted.index].to(guess.device)
         votes = self.votes[: len(guess)]
         first, vote = not votes.any(), votes.argmax(dim=1)
         votes[torch.arange(len(guess), device=guess.device), guess] += 1
@@ -190,6 +199,7 @@ class Changes(Smoothed):
     """The fewest predictions changed from one epoch to the next."""
 
     name = "changes"
+    reads_predictions = True
     guess: Tensor
 
     def start(self, run: Run) -> None:
@@ -197,7 +207,7 @@ class Changes(Smoothed):
         self.register_buffer("guess", torch.full((min(len(run.data), _ROWS),), -1, dtype=torch.int32))
 
     def value(self, run: Run) -> float:
-        guess = self.predicted(run).probability[: len(self.guess)].argmax(dim=1).to(self.guess)  # (m,)
+        guess = remembered(run).probability.argmax(dim=1).to(self.guess)  # (m,)
         before = self.guess[: len(guess)]
         changed = math.nan if (before < 0).any() else (guess != before).float().mean().item()
         before.copy_(guess)
@@ -208,9 +218,11 @@ class Mixture(Smoothed):
     """The losses of the training examples fall most clearly into two modes."""
 
     name = "mixture"
+    reads_predictions = True
 
     def value(self, run: Run) -> float:
-        predicted = self.predicted(run)
+        assert run.predicted is not None
+        predicted = run.predicted
         return separation(losses(predicted.probability, run.data.labels[predicted.index]).numpy())
 
 
@@ -238,12 +250,19 @@ class Distance(Criterion):
         self.relative = bool(relative)  # to ‖θ₀‖
 
     def start(self, run: Run) -> None:
+        super().start(run)
         weights = [p.detach().square().sum() for p in run.models.parameters() if p.requires_grad]
         scale = float(torch.stack(weights).sum().sqrt()) if self.relative else 1.0
         self.register_buffer("limit", torch.tensor(self.radius * scale))
 
     def observe(self, run: Run) -> Verdict:
-        inside = run.history[-1]["distance"] <= float(self.limit)
+        distance = run.history[-1]["distance"]
+        inside = distance <= float(self.limit)
+        if not inside and run.epoch == 1:
+            raise InputError(
+                f"early_stop by distance: the first epoch went {distance:.3g} from the initial weights, the radius is "
+                f"{float(self.limit):.3g}; take a larger one, or a smaller learning rate"
+            )
         return Verdict(inside, over=not inside)
 
 
@@ -251,9 +270,11 @@ class Knee(Criterion):
     """Where training accuracy, drawn against ‖θ − θ₀‖, turns flat.
 
     With a and d their values after this epoch, a' and d' three epochs ago: (a − a')/(d − d') < share · (a − 1/K)/d.
+    Up to chance, a ≤ 1/K, it has yet to begin.
     """
 
     name = "knee"
+    reads_predictions = True
     path: Tensor
 
     def __init__(self, share: float = 0.4) -> None:
@@ -261,17 +282,18 @@ class Knee(Criterion):
         self.share = _check.number("share", share, 0, 1, ends="()")
 
     def start(self, run: Run) -> None:
+        super().start(run)
         start = torch.tensor([1 / run.num_classes, 0.0])
         self.register_buffer("path", start.repeat(4, 1))  # accuracy and distance, now and three epochs back
 
     def observe(self, run: Run) -> Verdict:
-        self.predicted(run)  # else there is no accuracy either
         record = run.history[-1]
         now = self.path.new_tensor([record["train_accuracy"], record["distance"]])
         self.path.copy_(torch.cat([self.path[1:], now[None]]))
         gained, moved = (now - self.path[0]).tolist()
         accuracy, distance = now.tolist()
-        flat = gained * distance < self.share * (accuracy - 1 / run.num_classes) * moved
+        above = accuracy - 1 / run.num_classes
+        flat = above > 0 and gained * distance < self.share * above * moved
         return Verdict(better=True, over=flat)
 
 
@@ -296,6 +318,7 @@ class Theory(Criterion):
         self.momentum = _check.number("momentum", momentum, 0, 1, ends="[)")
 
     def start(self, run: Run) -> None:
+        super().start(run)
         self.register_buffer("due", torch.tensor(self._due(run)))
         self.register_buffer("time", torch.zeros(()))
 
@@ -315,20 +338,23 @@ class Theory(Criterion):
             raise InputError(
                 "early_stop by theory is for networks of one hidden layer: model='shallow'; take agreement"
             )
-        centers, sizes = _class_means(run)  # (K, d), (K,)
+        centers, sizes, classes = _class_means(run)  # (K', d), (K',), (K',)
         with torch.no_grad():
             net = Net(model.hidden.weight.double(), model.head.weight[0].double(), model.activation)
             root = sizes.double().sqrt()
             least = float(torch.linalg.eigvalsh(root[:, None] * gram(net, centers.double()) * root)[0])
-            wanted = torch.eye(run.num_classes, device=centers.device)[sizes > 0]
+            wanted = torch.eye(run.num_classes, device=centers.device)[classes]
             residual = float((root[:, None] * (model(centers) - wanted)).norm())
         if least <= 0:
-            raise InputError("early_stop by theory: two classes have the same mean input; take criterion='agreement'")
+            raise InputError(
+                "early_stop by theory: the network's Jacobian at the mean inputs of the classes is singular; widen the "
+                "network, or take criterion='agreement'"
+            )
         return 5 / (least / 4) * math.log(max(residual / self.precision, 1.0))
 
 
-def _class_means(run: Run) -> tuple[Tensor, Tensor]:
-    """The mean input of each class there is (K, d), and how many examples it has (K,)."""
+def _class_means(run: Run) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean input of each class there is (K', d), how many examples it has (K',), and its number (K',)."""
     labels = run.data.labels
     total: Tensor | None = None
     for rows in torch.arange(len(run.data)).split(block_size(run.data.input_shape)):
@@ -337,7 +363,8 @@ def _class_means(run: Run) -> tuple[Tensor, Tensor]:
         total.index_add_(0, labels[rows].to(x.device), x)
     assert total is not None
     sizes = torch.bincount(labels, minlength=run.num_classes).to(total.device)
-    return total[sizes > 0] / sizes[sizes > 0, None], sizes[sizes > 0]
+    classes = sizes.nonzero()[:, 0]
+    return total[classes] / sizes[classes, None], sizes[classes], classes
 
 
 CRITERIA: dict[str, type[Criterion]] = {

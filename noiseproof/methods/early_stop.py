@@ -30,8 +30,8 @@ class EarlyStop(Wrapper):
         patience: epochs without a better one before stopping, at least 1. `distance`, `knee` and `theory` do not wait.
 
     Raises:
-        InputError: an argument outside its range; from `start` or after the first epoch, a run that does not measure
-            what the criterion needs.
+        InputError: an argument outside its range; from `start`, a run that does not measure what the criterion needs;
+            after the first epoch, a radius that is left already.
     """
 
     name = "early_stop"
@@ -65,6 +65,7 @@ class EarlyStop(Wrapper):
     def finish(self, run: Run) -> None:
         if self.best_epoch > 0:
             self.snapshots.restore(int(self.best_epoch), self._tensors(run))
+            run.kept = int(self.best_epoch)
         super().finish(run)  # last: the inner method finishes as if the run had ended at the chosen epoch
 
     def _tensors(self, run: Run) -> dict[str, Tensor]:

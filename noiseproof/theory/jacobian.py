@@ -11,7 +11,8 @@ With K outputs there are K rows for each example ("all", nK × P, Figure 5a), or
 There are two ways to multiply. Forward and backward mode (`torch.func`) cost about two forward passes for each example
 and column. Rows cost two for each example and output, whatever the number of columns; they come layer by layer
 (layerwise.py) where the layers are known, else from `torch.func`, and are dropped block by block. So a few columns go
-by the first way and K or more by the second, which also gives J V and JᵀJ V from one look at the data.
+by the first way and K or more by the second, which also gives J V and JᵀJ V from one look at the data. Layers that
+`torch.func` does not know, such as recurrent ones, leave only rows, and a backward pass for each.
 
 Differs from the paper: nothing in the definition. The paper leaves out the five largest layers to save time:
 `parameters=without_largest(model, 5)`; that is not needed here.
@@ -21,11 +22,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, jvp, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import eval_mode
@@ -78,6 +81,8 @@ class Jacobian:
             raise unknown("outputs", outputs, OUTPUTS)
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.ndim < 2 or not len(inputs):
             raise InputError("inputs must be a float tensor (n, …) with n > 0; normalise them as the model expects")
+        if not bool(inputs.isfinite().all()):
+            raise InputError("inputs must be finite; impute or drop the examples that are not")
         if memory < 1 or (batch_size is not None and batch_size < 1):
             raise InputError(f"memory and batch_size must be positive, got {memory} and {batch_size}")
         self.model, self.inputs, self.memory, self.progress = model, inputs.detach(), memory, progress
@@ -86,13 +91,17 @@ class Jacobian:
         self._fixed = {name: value for name, value in everything.items() if name not in self.names}
         self._fixed |= {name: buffer.detach() for name, buffer in model.named_buffers()}
         self._theta = {name: everything[name] for name in self.names}
+        dtype = next(iter(self._theta.values())).dtype
+        if inputs.dtype != dtype:
+            raise InputError(f"inputs are {inputs.dtype}, the model's weights {dtype}; bring one to the other's type")
         self.sizes = {name: value.numel() for name, value in self._theta.items()}  # columns of each parameter
         self._sizes = list(self.sizes.values())
         self.num_classes = self._check_model()
         self.labels = None if outputs == "all" else _check_labels(labels, len(inputs), self.num_classes, inputs.device)
         self.rows_each = self.num_classes if outputs == "all" else 1  # K, rows of an example
         self.shape = (len(inputs) * self.rows_each, sum(self.sizes.values()))
-        self.dtype, self.device = next(iter(self._theta.values())).dtype, inputs.device
+        self.dtype, self.device = dtype, inputs.device
+        self._rows_only = False  # whether a layer forbids the other ways
         self._owned = self._plan()
         self._activations = self._measure()  # bytes of one example's forward pass, about
         self.batch_size = batch_size or self._fit(2 * self._bytes_of_rows())  # the other half is for rows that are kept
@@ -107,11 +116,10 @@ class Jacobian:
     def matvec(self, v: Tensor) -> Tensor:
         """J v: (P,) to (N,), or (P, b) to (N, b)."""
         columns = self._columns("v", v, self.shape[1])
-        if self._prefers_rows(columns.shape[1]):
+        result = self._forward_mode(columns)
+        if result is None:
             blocks = self.factors(self.names, width=columns.shape[1])
             result = torch.cat([self._apply(found, columns) for _, found in blocks])
-        else:
-            result = self._forward_mode(columns)
         return result.view(self.shape[0], *v.shape[1:])
 
     def rmatvec(self, u: Tensor) -> Tensor:
@@ -129,8 +137,9 @@ class Jacobian:
         """J V (N, b) and JᵀJ V (P, b) of v (P, b); examples where `skip` (n,) is true count as zero rows."""
         columns = self._columns("v", v, self.shape[1])
         width = columns.shape[1]
-        if not self._prefers_rows(width):
-            product = self._forward_mode(columns).view(len(self.inputs), -1, width)
+        pushed = self._forward_mode(columns)
+        if pushed is not None:
+            product = pushed.view(len(self.inputs), -1, width)
             if skip is not None:
                 product[skip] = 0
             return product.flatten(0, 1), self._backward_mode(product)
@@ -162,7 +171,7 @@ class Jacobian:
 
     def values(self) -> Tensor:
         """The outputs f(θ) themselves, (N,)."""
-        with torch.no_grad(), eval_mode(self.model):
+        with torch.no_grad(), _evaluating(self.model):
             blocks = torch.arange(len(self.inputs)).split(self._fit(self._activations))
             return torch.cat([self._f(block)(self._theta) for block in blocks]).flatten()
 
@@ -191,7 +200,7 @@ class Jacobian:
             self._report(done, len(index))
 
     def _factors(self, block: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Factor]]:
-        with eval_mode(self.model):
+        with _evaluating(self.model):
             yield from self._layerwise(block, [name for name in names if name in self._owned])
             yield from self._by_func(block, [name for name in names if name not in self._owned]).items()
 
@@ -212,8 +221,30 @@ class Jacobian:
             out = functional_call(self.model, theta | rest, (x[None],))  # (1, K)
             return (out if self.labels is None else out.gather(1, y[None]))[0]
 
-        rows = vmap(jacrev(one), (None, 0, 0), randomness="error")(part, self.inputs[index], label)
-        return {name: Direct(value.detach().flatten(2)) for name, value in rows.items()}
+        if not self._rows_only:
+            try:
+                rows = vmap(jacrev(one), (None, 0, 0), randomness="error")(part, self.inputs[index], label)
+                return {name: Direct(value.detach().flatten(2)) for name, value in rows.items()}
+            except RuntimeError as error:
+                if "randomness" in str(error):
+                    raise
+                self._rows_only = True  # a layer that vmap does not know: recurrent ones
+        return self._by_grad(index, part, rest)
+
+    def _by_grad(self, index: Tensor, part: dict[str, Tensor], rest: dict[str, Tensor]) -> dict[str, Factor]:
+        """Rows of any parameters of any layer, a backward pass for each."""
+        leaves = {name: value.detach().requires_grad_() for name, value in part.items()}
+        rows: list[tuple[Tensor, ...]] = []
+        with torch.enable_grad():
+            for one in index.split(1):
+                out = self._picked(functional_call(self.model, leaves | rest, (self.inputs[one],)), one)[0]
+                rows += [
+                    torch.autograd.grad(value, list(leaves.values()), retain_graph=True, materialize_grads=True)
+                    for value in out
+                ]
+        shape = (len(index), self.rows_each, -1)
+        parts = zip(leaves, zip(*rows, strict=True), strict=True)
+        return {name: Direct(torch.stack([one.flatten() for one in values]).view(shape)) for name, values in parts}
 
     def _apply(self, found: dict[str, Factor], v: Tensor) -> Tensor:
         parts = zip(self.names, v.split(self._sizes), strict=True)
@@ -237,11 +268,20 @@ class Jacobian:
         parts = zip(self._theta.items(), columns.split(self._sizes), strict=True)
         return {name: part.T.reshape(-1, *value.shape) for (name, value), part in parts}
 
-    def _forward_mode(self, v: Tensor) -> Tensor:
-        """J V by jvp: (P, b) to (N, b)."""
+    def _forward_mode(self, v: Tensor) -> Tensor | None:
+        """J V by jvp: (P, b) to (N, b); None where rows are better, or the only way."""
+        if self._prefers_rows(v.shape[1]):
+            return None
+        try:
+            return self._push(v)
+        except NotImplementedError:  # a layer without derivatives in forward mode
+            self._rows_only = True
+            return None
+
+    def _push(self, v: Tensor) -> Tensor:
         tangents, blocks = self._split(v), []
         size, chunk = self._fit_columns(v.shape[1])
-        with torch.no_grad(), eval_mode(self.model), warnings.catch_warnings():
+        with torch.no_grad(), _evaluating(self.model), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # torch's own, at its first jvp
             for block in torch.arange(len(self.inputs)).split(size):
                 f = self._f(block)
@@ -254,7 +294,7 @@ class Jacobian:
         """JᵀU by vjp: (n, K, b) to (P, b)."""
         result = u.new_zeros(u.shape[2], self.shape[1])
         size, chunk = self._fit_columns(u.shape[2])
-        with eval_mode(self.model):
+        with _evaluating(self.model):
             for block in torch.arange(len(self.inputs)).split(size):
                 pull = vjp(self._f(block), self._theta)[1]
                 (found,) = vmap(pull, in_dims=2, chunk_size=chunk)(u[block])
@@ -266,7 +306,7 @@ class Jacobian:
     # -- sizes and checks ---------------------------------------------------------------------------------------------
 
     def _prefers_rows(self, width: int) -> bool:
-        return width >= self.rows_each and self._bytes_of_rows() <= self.memory
+        return self._rows_only or (width >= self.rows_each and self._bytes_of_rows() <= self.memory)
 
     def _bytes_of_rows(self) -> int:
         """Bytes that one example takes on the way by rows: its rows, and the derivatives they are made from."""
@@ -294,7 +334,7 @@ class Jacobian:
     def _check_model(self) -> int:
         """The number of outputs K; two examples together must come out as each by itself."""
         two = torch.arange(min(2, len(self.inputs)))
-        with torch.no_grad(), eval_mode(self.model):
+        with torch.no_grad(), _evaluating(self.model):
             state = self._theta | self._fixed
             together = functional_call(self.model, state, (self.inputs[two],))
             alone = [functional_call(self.model, state, (self.inputs[i : i + 1],)) for i in two.tolist()]
@@ -317,8 +357,8 @@ class Jacobian:
         candidates = owners(self.model, self.names)
         self._owned = {n: places for n, places in candidates.items() if all(has_rule(m) for m, _ in places)}
         two = torch.arange(min(2, len(self.inputs)))
-        with eval_mode(self.model):
-            expected = self._by_func(two, list(self._owned))
+        with _evaluating(self.model):
+            expected = self._by_func(two, list(self._owned) or self.names[:1])
             try:
                 found = {name: _rows(factor) for name, factor in self._layerwise(two, list(self._owned))}
             except (RuntimeError, IndexError):  # calls or shapes that no rule foresees: torch.func will do
@@ -336,7 +376,7 @@ class Jacobian:
 
         hooks = [module.register_forward_hook(note) for module in leaves]
         try:
-            with torch.no_grad(), eval_mode(self.model):
+            with torch.no_grad(), _evaluating(self.model):
                 functional_call(self.model, self._theta | self._fixed, (self.inputs[:1],))
         finally:
             for hook in hooks:
@@ -353,6 +393,18 @@ class Transposed:
 
     def __matmul__(self, u: Tensor) -> Tensor:
         return self.T.rmatvec(u)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """In eval mode, with attention by plain operations: the fused kernels lack derivatives and batching rules."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with eval_mode(model), sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def without_largest(model: nn.Module, count: int) -> list[str]:
@@ -389,6 +441,7 @@ def _belongs(name: str, chosen: str) -> bool:
 def _check_labels(labels: Tensor | None, n: int, num_classes: int, device: torch.device) -> Tensor:
     if labels is None:
         raise InputError('outputs="correct" needs the labels; pass labels=(n,) class numbers')
+    labels = torch.as_tensor(labels)
     if labels.shape != (n,) or labels.is_floating_point():
         raise InputError(f"labels must be ({n},) whole numbers, one for each input, got {tuple(labels.shape)}")
     if int(labels.min()) < 0 or int(labels.max()) >= num_classes:

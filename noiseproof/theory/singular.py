@@ -88,6 +88,8 @@ class Spectrum:
         Raises:
             InputError: all that were computed do, and there may be more.
         """
+        if not len(self.values):
+            return 0
         found = int((self.values > ratio * self.values[0]).sum())
         if found == len(self.values) and not self.complete:
             raise InputError(f"all {found} computed values exceed {ratio} of the top one; compute more (k={2 * found})")
@@ -229,7 +231,7 @@ def _ritz(basis: Tensor, y: Tensor, z: Tensor, k: int, shape: tuple[int, int], p
     return Spectrum(
         values=values[:k],
         shape=shape,
-        complete=len(values) < k,  # the others are zero, as far as the dtype can tell
+        complete=len(values) < k or k == min(shape),  # the others are zero, as far as the dtype can tell
         left=(u @ mix.T[:, :k]).to(y),
         right=q @ left[:, :k].to(q),
         residuals=residuals[:k],

@@ -60,8 +60,8 @@ def spectrum_of_run(
             are all there.
         outputs, parameters, memory, progress: of `Jacobian`; parameters by name, prefix or function.
         ratio: of the top singular value, where the information space ends.
-        calibrate: set the running statistics of batch norm at initialisation to those of the examples. They begin as 0
-            and 1, which training mode never uses.
+        calibrate: set the running statistics of batch norm at initialisation to those of the examples. Those of a fresh
+            network are 0 and 1, which training mode never uses.
         tolerance: of `top_singular`.
         model: as for `load_model`, for networks without a name.
         seed: of the choice of examples.
@@ -74,6 +74,10 @@ def spectrum_of_run(
         raise InputError(
             f"the run takes inputs {predictor.input_shape}, data has {data.input_shape}; pass its own data"
         )
+    if data.num_classes != len(predictor.class_names):
+        raise InputError(
+            f"the run has {len(predictor.class_names)} classes, data has {data.num_classes}; pass its own data"
+        )
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(data), generator=generator)[:examples].sort().values
     inputs = predictor.normalize(data.take(rows))
@@ -84,6 +88,8 @@ def spectrum_of_run(
             network, inputs, outputs=outputs, labels=labels, parameters=parameters, memory=memory, progress=progress
         )
         spectra.append(_reaching(jacobian, k, ratio, tolerance, seed))
+        if not len(spectra[-1].values) or not spectra[-1].values[0] > 0:
+            raise InputError("the Jacobian is zero at these weights: no output depends on them to first order")
         split = spectra[-1].split(ratio * float(spectra[-1].values[0]))
         vectors = label_vectors(jacobian, labels, truth)
         shares.append({name: split.shares(vector) for name, vector in vectors.items() if bool(vector.any())})
@@ -102,21 +108,26 @@ def _reaching(jacobian: Jacobian, k: int | None, ratio: float, tolerance: float,
 
 
 def _initial_network(run: Path, models: nn.ModuleList, inputs: Tensor, calibrate: bool) -> nn.Module:
-    """The first network with the weights and batch statistics the run began with."""
+    """The first network with the weights and batch statistics the run began with, or those of the inputs."""
     networks = copy.deepcopy(models)
-    saved = checkpoint.load(run / INITIAL)["parameters"]
+    if not (run / INITIAL).is_file():
+        raise InputError(f"there is no {run / INITIAL}; pass the folder of a run of fit")
+    state = checkpoint.load(run / INITIAL)
+    saved, buffers = state["parameters"], dict(networks.named_buffers())
     current = [parameter for parameter in networks.parameters() if parameter.requires_grad]
-    if [tuple(p.shape) for p in current] != [tuple(p.shape) for p in saved]:
+    if [tuple(p.shape) for p in current] != [tuple(p.shape) for p in saved] or "buffers" not in state:
         raise InputError(f"{run / INITIAL} does not fit the network; pass model=, a function that makes it as it was")
     with torch.no_grad():
         for parameter, value in zip(current, saved, strict=True):
             parameter.copy_(value)
-    for module in networks.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.reset_running_stats()
-            module.momentum = None if calibrate else module.momentum  # None: the plain mean over the batches
-            module.train(calibrate)
+        for name, value in state["buffers"].items():
+            buffers[name].copy_(value)
     if calibrate:
+        for module in networks.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.reset_running_stats()
+                module.momentum = None  # the plain mean over the batches
+                module.train()
         with torch.no_grad():
             for block in inputs.split(128):
                 networks[0](block)

@@ -95,8 +95,8 @@ def test_a_verdict_that_comes_late_still_finds_the_weights(
 def test_never_measured_means_nothing_to_return_to(make_run: Callable[..., Run], train: Train) -> None:
     run, method = make_run(), held_out(CrossEntropy(), patience=2)
     method.start(run)
-    seen = epochs(method, run, train, [float("nan")] * 2)
-    assert [stop for stop, _ in seen] == [False, True]
+    seen = epochs(method, run, train, [float("nan")] * 3)
+    assert [stop for stop, _ in seen] == [False, False, True]
     method.finish(run)
     assert same(dict(run.models.state_dict()), seen[-1][1])
 

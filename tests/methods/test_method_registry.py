@@ -85,6 +85,8 @@ def test_parse(text: str, described: str) -> None:
         ("elr(beta=gce)", "beta must be a number"),
         ("elr(beta=1+x)", "cannot read"),
         ("elr(**{})", "elr"),
+        ("early_stop(ce, criterion=distance(0.5))", r"quote text: criterion='distance\(0.5\)'"),
+        ("early_stop(ce, criterion=agreement)", "quote text: criterion='agreement'"),
         ("elr(", "cannot read method"),
         ("", "cannot read method"),
         ("3", "cannot read method"),

@@ -136,7 +136,8 @@ def test_distance_keeps_the_last_epoch_inside(make_run: MakeRun) -> None:
     rule = _stopping.Distance(1.2 / norm)
     assert watch(rule, run, records, 99) == 2
     assert float(rule.limit) == pytest.approx(1.2)
-    assert watch(_stopping.Distance(0.1, relative=False), make_run(), records, 99) == 0  # nothing to return to
+    with pytest.raises(InputError, match=r"first epoch went 0\.5 .*, the radius is 0\.1; take a larger one"):
+        watch(_stopping.Distance(0.1, relative=False), make_run(), records, 99)
 
 
 @pytest.mark.parametrize("criterion", ["agreement", "changes", "mixture", "knee"])
@@ -144,6 +145,37 @@ def test_without_predictions_it_says_what_to_do(criterion: str, digits: tuple[La
     says = f"early_stop by {criterion} reads predictions .*; pass eval_examples=1000"
     with pytest.raises(InputError, match=says):
         fit("mlp", digits[0], f"early_stop(ce, criterion='{criterion}')", epochs=1, eval_examples=0, device="cpu")
+
+
+def test_it_does_not_lose_patience_before_the_first_score(digits: tuple[LabeledData, LabeledData]) -> None:
+    method = EarlyStop(CrossEntropy(), patience=1)
+    result = fit("mlp", digits[0], method, epochs=4, lr=0.05, device="cpu")
+    assert result.run.epoch > 1
+    assert result.run.kept == int(method.best_epoch) > 1
+    assert result.summary()["final"]["epoch"] == result.run.kept
+
+
+def test_the_rows_remembered_are_of_all_classes(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_stopping, "_ROWS", 4)
+    run = make_run()
+    run.predicted = Predictions(torch.arange(12), torch.arange(12.0)[:, None])
+    assert _stopping.remembered(run).index.tolist() == [0, 3, 6, 9]
+    assert _stopping.remembered(run).probability[:, 0].tolist() == [0, 3, 6, 9]
+
+
+def test_there_is_no_knee_below_chance(make_run: MakeRun) -> None:
+    records = [{"train_accuracy": a, "distance": float(i)} for i, a in enumerate((0.2, 0.3, 0.6, 0.8, 0.8, 0.8), 1)]
+    assert watch(_stopping.Knee(), make_run(), records, 99) > 2
+    assert reference.knee([0.2, 0.3, 0.6, 0.8, 0.8, 0.8], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.4, 3) > 2
+
+
+def test_theory_where_a_class_has_no_example(digits: tuple[LabeledData, LabeledData]) -> None:
+    data = digits[0].subset(digits[0].labels != 3)
+    result = fit("shallow(width=40)", data, "early_stop(ce, criterion='theory')", epochs=1, device="cpu")
+    assert result.run.epoch == 1
+    flat = "shallow(width=1)"
+    with pytest.raises(InputError, match="is singular; widen the network"):
+        fit(flat, digits[0], "early_stop(ce, criterion='theory')", epochs=1, device="cpu")
 
 
 def test_held_out_criteria_need_a_split(make_run: MakeRun) -> None:

@@ -46,22 +46,28 @@ def smooth(values: list[float]) -> list[float]:
 
 
 def choose(scores: list[float], patience: int) -> int:
-    """The epoch, from 1, of the highest score before `patience` epochs in a row were no better; 0 if none has one."""
+    """The epoch, from 1, of the highest score before `patience` epochs in a row were no better; 0 if none has one.
+
+    The first epoch is waited for even if it has no score.
+    """
     best = 0
     for epoch, score in enumerate(scores, 1):
         if not math.isnan(score) and (best == 0 or score > scores[best - 1]):
             best = epoch
-        if epoch - best >= patience:
+        if epoch - max(best, 1) >= patience:
             break
     return best
 
 
 def knee(accuracy: list[float], distance: list[float], share: float, classes: int) -> int:
-    """The first epoch, from 1, whose slope over three epochs is below a share of the mean slope; else the last."""
+    """The first epoch, from 1, whose slope over three epochs is below a share of the mean slope; else the last.
+
+    Up to chance there is no knee.
+    """
     a, d = [1 / classes, *accuracy], [0.0, *distance]
     for t in range(1, len(a)):
         back = max(t - 3, 0)
-        if (a[t] - a[back]) / (d[t] - d[back]) < share * (a[t] - a[0]) / d[t]:
+        if a[t] > a[0] and (a[t] - a[back]) / (d[t] - d[back]) < share * (a[t] - a[0]) / d[t]:
             return t
     return len(accuracy)
 

@@ -110,6 +110,37 @@ def test_layers_that_have_no_rule() -> None:
     assert not {"scale", "tied.weight", "norm.weight", "folded.weight", "grouped.weight"} & by_rule
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer, self.head = kind(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, 2, 3)
+        return self.head(self.layer(x)[0][:, -1])
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, 2, 4)
+        return self.head(self.layer(x).mean(1))
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1 << 12])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM, None])
+def test_layers_that_torch_func_does_not_know(kind: type[nn.RNNBase] | None, memory: int) -> None:
+    torch.manual_seed(0)
+    model = (Attending() if kind is None else Recurrent(kind)).double().eval()
+    x = torch.randn(4, 2, 4 if kind is None else 3, dtype=torch.float64)
+    check(model, x, memory)
+    check(model, x, memory, labels=torch.tensor([0, 2, 1, 1]))
+    dense = torch.linalg.svdvals(slow.rows(model, x, None, [name for name, _ in model.named_parameters()]))
+    close(top_singular(Jacobian(model, x, memory=memory), 3, tolerance=1e-9, passes=20).values, dense[:3])
+
+
 def test_parts_of_the_parameters() -> None:
     model, shape = network("resnet8")
     x = torch.randn(3, *shape, dtype=torch.float64)
@@ -287,6 +318,10 @@ def test_mistakes() -> None:
         Jacobian(model, x, parameters=lambda name, parameter: False)
     with pytest.raises(InputError, match="float tensor"):
         Jacobian(model, x.long())
+    with pytest.raises(InputError, match="must be finite"):
+        Jacobian(model, x / 0)
+    with pytest.raises(InputError, match="bring one to the other's type"):
+        Jacobian(model, x.float())
     with pytest.raises(InputError, match="must be positive"):
         Jacobian(model, x, memory=0)
     with pytest.raises(InputError, match="depend on the other examples"):

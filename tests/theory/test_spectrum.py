@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from noiseproof import checkpoint
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.models import build
+from noiseproof.predictor import load_model
+from noiseproof.rundir import INITIAL
 from noiseproof.theory.jacobian import Jacobian
 from noiseproof.theory.singular import exact_spectrum
 from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
@@ -34,8 +38,6 @@ def test_at_initialisation_and_now(run: Path, digits: tuple[LabeledData, Labeled
     torch.testing.assert_close(found.examples, again.examples)
     torch.manual_seed(3)
     fresh = build("mlp", data.input_shape, 10, widths=(16,), batch_norm=True)
-    from noiseproof.predictor import load_model
-
     inputs = load_model(run).normalize(data.take(found.examples))
     expected = exact_spectrum(Jacobian(fresh, inputs)).values
     torch.testing.assert_close(again.initial.values[:100], expected[:100], rtol=1e-4, atol=1e-6)
@@ -59,6 +61,28 @@ def test_correct_class_and_calibration(run: Path, digits: tuple[LabeledData, Lab
     assert float((calibrated.initial.values[0] / plain.initial.values[0] - 1).abs()) > 0.05
 
 
+def test_a_run_that_began_with_batch_statistics(
+    run: Path, digits: tuple[LabeledData, LabeledData], tmp_path: Path
+) -> None:
+    """Of a run from another's backbone, at a rate that moves nothing: then and now are the same network."""
+    out = tmp_path / "run"
+    options = {"epochs": 1, "lr": 1e-9, "momentum": 0.0, "weight_decay": 0.0, "seed": 3, "device": "cpu"}
+    fit(MODEL, digits[0], "ce", init=run, out=out, **options)
+    began = checkpoint.load(out / INITIAL)["buffers"]
+    source = load_model(run).models.state_dict()
+    assert all(torch.equal(value, source[name]) for name, value in began.items())
+    assert bool(began["0.body.2.running_mean"].any())
+    found = spectrum_of_run(out, digits[0], examples=20, k=5)
+    assert found.initial.values[0] > 0
+
+
+def test_a_jacobian_that_is_zero(digits: tuple[LabeledData, LabeledData], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit("shallow(width=8, init_std=0)", digits[0], "ce", epochs=1, lr=1e-9, device="cpu", out=out)
+    with pytest.raises(InputError, match="the Jacobian is zero"):
+        spectrum_of_run(out, digits[0], examples=20, k=5)
+
+
 def test_picture(run: Path, digits: tuple[LabeledData, LabeledData], tmp_path: Path) -> None:
     found = spectrum_of_run(run, digits[0], examples=20, k=5, parameters="head")
     path = tmp_path / "spectrum.png"
@@ -80,3 +104,24 @@ def test_mistakes(run: Path, digits: tuple[LabeledData, LabeledData], tmp_path: 
 
     with pytest.raises(InputError, match=r"initial\.safetensors does not fit"):
         spectrum_of_run(run, digits[0], model=frozen)
+
+
+def test_the_command_line(command: Callable[..., tuple[int, str, str]]) -> None:
+    header = "u,v,label\n"
+    rows = [f"{i % 7},{i * i % 11},{'ab'[i * i % 11 > 4]}\n" for i in range(60)]
+    Path("a.csv").write_text(header + "".join(rows))
+    quick = ["--model", "mlp(widths=[8])", "--epochs", 1, "--device", "cpu", "--quiet"]
+    assert command("fit", "a.csv", "--method", "ce", "--val", "0.2", "--out", "run", *quick)[0] == 0
+    code, out, err = command("jacobian", "run", "--examples", 20, "--quiet")
+    assert (code, err) == (0, "")
+    assert "initialisation" in out
+    assert Path("run/spectrum.png").exists()
+    command("pretrain", "digits", "--augment", "weak", "--limit", 50, "--out", "features", *quick)
+    Path("a.csv").write_text(header + "".join(rows[::-1]))
+    for words, message in (
+        (["jacobian", "run"], "is not what the run in run was trained on"),
+        (["jacobian", "features"], "was not begun by noiseproof fit"),
+        (["jacobian", "nowhere"], "there is no folder nowhere"),
+    ):
+        code, _, err = command(*words)
+        assert (code, message in err) == (2, True), err
