@@ -66,9 +66,9 @@ def pretrain(
         str | None, option("A set to probe with; by default the source's own, else a fifth of the data.", panel=DATA)
     ] = None,
     probe_every: Annotated[
-        int | None, option("Epochs between k-NN probes; by default twenty in a run; 0: none.", panel=RUN)
+        int | None, option("Epochs between probes, k-NN and linear; by default twenty in a run; 0: none.", panel=RUN)
     ] = None,
-    probe_examples: Annotated[int, option("Training examples the probe knows.", panel=RUN)] = 5000,
+    probe_examples: Annotated[int, option("Training examples the probes know.", panel=RUN)] = 5000,
     seed: common.Seed = 0,
     out: common.Out = None,
     resume: common.Resume = False,

@@ -21,6 +21,7 @@ from noiseproof.features import Features
 from noiseproof.method import Beliefs
 from noiseproof.methods import _check
 
+PROBES = {"knn": "k-NN", "linear": "linear"}
 _BLOCK = 2**24  # similarities held at once
 _COLUMNS = 2**16  # of the bank, at most, in a block
 

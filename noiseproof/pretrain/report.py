@@ -13,7 +13,7 @@ from torch import Tensor
 
 from noiseproof import files
 from noiseproof.data import LabeledData
-from noiseproof.pretrain.probes import nearest
+from noiseproof.pretrain.probes import PROBES, nearest
 from noiseproof.pretrain.result import PretrainResult
 
 GOOD, BAD, LINE, NEUTRAL = "#1e8449", "#c0392b", "#2471a3", "#333333"
@@ -52,16 +52,13 @@ PAGE = """<!doctype html>
 
 
 def figures(result: PretrainResult) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of a run: k-NN accuracy, or the loss where it was not measured."""
-    summary = result.summary()
-    if summary["random_knn_accuracy"] is None:
+    """Header and rows of the table of a run: what the probes found, or the loss where they were off."""
+    if not result.at_random:
         ends = {record["epoch"]: record["loss"] for record in (result.history[0], result.history[-1])}
         return ["", "loss"], [[f"epoch {epoch}", f"{loss:.3f}"] for epoch, loss in ends.items()]
-    rows = []
-    for name, key in (("random weights", "random_knn_accuracy"), ("pre-trained", "knn_accuracy")):
-        value = summary[key]
-        rows.append([name, "–" if value is None else f"{100 * value:.1f} %"])
-    return ["", f"k-NN accuracy ({len(result.bank):,} labels)"], rows
+    stages = {"random weights": result.at_random, "pre-trained": result.history[-1]}
+    rows = [[name, *(f"{100 * one[f'{key}_accuracy']:.1f} %" for key in PROBES)] for name, one in stages.items()]
+    return [f"accuracy by {len(result.bank):,} labels", *PROBES.values()], rows
 
 
 def write_report(folder: Path, result: PretrainResult) -> None:
@@ -70,7 +67,7 @@ def write_report(folder: Path, result: PretrainResult) -> None:
 
     bank, queries = result.features(result.bank), result.features(result.queries)
     drawings = [
-        ("curves.png", "Over the epochs", "The loss that is minimised, and the accuracy of nearest neighbours.",
+        ("curves.png", "Over the epochs", "The loss that is minimised, and the accuracy of the probes.",
          lambda path: plot_curves(result, path)),
         ("embedding.png", "The features in the plane",
          "Their two principal components" + (", coloured by label." if result.queries.labeled else "."),
@@ -104,7 +101,7 @@ def write_report(folder: Path, result: PretrainResult) -> None:
 
 
 def plot_curves(result: PretrainResult, path: Path) -> None:
-    """The loss, and where it was measured the k-NN accuracy with that of random weights."""
+    """The loss, and where they were measured the accuracies of the probes with those of random weights."""
     probed = [record for record in result.history if "knn_accuracy" in record]
     figure = _figure(8.6 if probed else 4.6, 3.1)
     left, *others = figure.subplots(1, 2 if probed else 1, squeeze=False)[0]
@@ -112,17 +109,19 @@ def plot_curves(result: PretrainResult, path: Path) -> None:
     left.plot(epochs, [record["loss"] for record in result.history], color=LINE, lw=1.6)
     _tidy(left, "loss")
     for right in others:
-        _plot_knn(right, result, probed)
+        _plot_probes(right, result, probed)
     figure.savefig(path, dpi=130, format="png")
 
 
-def _plot_knn(right: Any, result: PretrainResult, probed: list[dict[str, Any]]) -> None:
-    right.plot([record["epoch"] for record in probed], [100 * record["knn_accuracy"] for record in probed],
-               color=GOOD, lw=1.6, marker=".", label="pre-trained")  # fmt: skip
-    if result.random_knn is not None:
-        right.axhline(100 * result.random_knn, color="0.5", lw=1, ls=":", label="random weights")
-        right.legend(fontsize=8, frameon=False)
-    _tidy(right, "k-NN accuracy, %")
+def _plot_probes(axis: Any, result: PretrainResult, probed: list[dict[str, Any]]) -> None:
+    epochs = [record["epoch"] for record in probed]
+    for (name, title), colour in zip(PROBES.items(), (GOOD, LINE), strict=True):
+        key = f"{name}_accuracy"
+        values = [100 * record[key] for record in probed]
+        axis.plot(epochs, values, color=colour, lw=1.6, marker=".", label=title)
+        axis.axhline(100 * result.at_random[key], color=colour, lw=1, ls=":", label=f"{title}, random weights")
+    axis.legend(fontsize=8, frameon=False)
+    _tidy(axis, "accuracy, %")
 
 
 def principal_components(features: Tensor, count: int = 2) -> Tensor:

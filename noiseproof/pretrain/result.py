@@ -18,18 +18,19 @@ from noiseproof.models import Backbone
 class PretrainResult:
     """The outcome of pre-training.
 
-    `features(data)` gives features (n, F); `history` has a record for each epoch, `knn_accuracy` in some of them.
+    `features(data)` gives features (n, F); `history` has a record for each epoch, some with the probes' figures,
+    `knn_accuracy` and `linear_accuracy`.
     """
 
     run: Run
     method: Method
     features: Features
-    bank: LabeledData  # of the k-NN probe, under its true labels
+    bank: LabeledData  # of the probes, under its true labels
     queries: LabeledData
-    random_knn: float | None  # accuracy of the probe before the first step; None if it was off
+    at_random: dict[str, float]  # figures of the probes before the first step; none if they were off
 
     def __repr__(self) -> str:
-        last = self.summary()["knn_accuracy"]
+        last = self.history[-1].get("knn_accuracy")
         knn = "" if last is None else f", k-NN {100 * last:.1f} %"
         return f"PretrainResult({self.method.title()}, {self.run.epoch} epochs{knn})"
 
@@ -44,12 +45,8 @@ class PretrainResult:
         return self.run.history
 
     def summary(self) -> dict[str, Any]:
-        """The last epoch's figures, and the k-NN accuracy before and after training."""
-        return {
-            "last": self.history[-1],
-            "random_knn_accuracy": self.random_knn,
-            "knn_accuracy": self.history[-1].get("knn_accuracy"),
-        }
+        """The last epoch's figures, the probes' among them, and the probes' at random weights."""
+        return {"last": self.history[-1], "random": self.at_random}
 
     def save(self, out: str | Path) -> None:
         """Write history, summary, backbone, pictures and report to the folder `out`, each file atomically."""

@@ -19,7 +19,7 @@ from noiseproof.evaluate import eval_mode
 from noiseproof.features import Features, as_backbone
 from noiseproof.method import Method, Run
 from noiseproof.pretrain.moco import MoCo, MomentumContrast
-from noiseproof.pretrain.probes import accuracy, knn
+from noiseproof.pretrain.probes import PROBES, probe
 from noiseproof.pretrain.result import PretrainResult
 from noiseproof.pretrain.sane import SANE
 from noiseproof.progress import Progress, reporter
@@ -75,7 +75,7 @@ def pretrain(
     Args:
         model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
             replaced by a projection head of three layers.
-        data: the training set; its labels, if it has any, serve the k-NN probe, and nothing else.
+        data: the training set; its labels, if it has any, serve the probes, and nothing else.
         method: "sane", "moco", a call such as "sane(lam=0.5, crops=5)", or a `Method` of two views or more.
         epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, clip, precision: as of `fit`. The SANE
             paper: 2,000 epochs of CIFAR-10, the rest as given here.
@@ -84,9 +84,9 @@ def pretrain(
         crop_sizes: pixels of the extra views; by default the image's own for one, and for several from it down to 3/7,
             as the SANE paper's 224, 192, 160, 128, 96, if the augmentation resizes (simclr, sane-strong).
         dim, hidden: d, what the projection head gives, and the width of its hidden layers (None: that of the features).
-        test: a labelled set for the k-NN probe; without it a fifth of the probe's examples are held out from its bank.
-        probe_every: epochs between two k-NN probes (None: twenty in a run; 0: none).
-        probe_examples: how many training examples are the bank of the probe.
+        test: a labelled set for the probes; without it a fifth of their examples are held out from their bank.
+        probe_every: epochs between two probes, k-NN and linear (None: twenty in a run; 0: none).
+        probe_examples: how many training examples are the bank of the probes.
         seed, device, out, resume, checkpoint_seconds, checkpoint_steps, progress, notes: as of `fit`.
 
     Raises:
@@ -113,7 +113,7 @@ def pretrain(
         raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
     assemble.check_data("data", data)
     if not data.labeled and (test is not None or probe_every):
-        raise InputError("the data has no labels for the k-NN probe to know; drop test and probe_every")
+        raise InputError("the data has no labels for the probes to know; drop test and probe_every")
     test = assemble.match("test", test, data)
     views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
     augments = assemble.build_augments(views, chosen.num_views, data)
@@ -127,21 +127,21 @@ def pretrain(
         features = Features(backbone, run.normalize, data.input_shape, architecture)
         check_views(run, views, augments)
         every = (max(1, epochs // 20) if data.labeled else 0) if probe_every is None else probe_every
-        probe = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
+        probes = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
         loop = settings.loop(
-            run, chosen, augments, probe, rundir, reporter(progress if distributed.is_main() else False)
+            run, chosen, augments, probes, rundir, reporter(progress if distributed.is_main() else False)
         )
         call = describe_call(
             model, run, chosen, **settings.described(), augment=views, dim=dim, hidden=hidden, test=test,
             probe_every=every, probe_examples=probe_examples, processes=world,
         )  # fmt: skip
-        at_random = distributed.from_main(probe.measure)  # before `open`, which may put trained weights in place
+        at_random = distributed.from_main(probes.measure)  # before `open`, which may put trained weights in place
         loop.open(call, resume, notes)
         with torch.enable_grad():
             loop.train()
-        if every and "knn_accuracy" not in run.history[-1]:  # the schedule ended the run
-            run.history[-1]["knn_accuracy"] = distributed.from_main(probe.measure)
-    result = PretrainResult(run, chosen, features, probe.bank, probe.queries, at_random)
+        if every and not set(probes.keys) <= set(run.history[-1]):  # the schedule ended the run
+            run.history[-1] |= distributed.from_main(probes.measure)
+    result = PretrainResult(run, chosen, features, probes.bank, probes.queries, at_random)
     if out is not None and distributed.is_main():
         result.save(out)
     return result
@@ -223,7 +223,7 @@ def _resizes(name: str) -> bool:
 
 
 def probe_sets(data: LabeledData, test: LabeledData | None, limit: int) -> tuple[LabeledData, LabeledData]:
-    """The bank and the queries of the k-NN probe under their true labels, always the same ones."""
+    """The bank and the queries of the probes under their true labels, always the same ones."""
     bank = _some(data, limit)
     if test is None:
         bank, test = bank.split(0.2)
@@ -236,21 +236,19 @@ def _some(data: LabeledData, limit: int) -> LabeledData:
 
 
 class OnlineProbe:
-    """The k-NN accuracy of a run's features, every few epochs and after the last; 0: never."""
+    """The accuracy of a run's features, every few epochs and after the last; 0: never."""
+
+    keys = tuple(f"{name}_accuracy" for name in PROBES)
 
     def __init__(self, features: Features, bank: LabeledData, queries: LabeledData, every: int) -> None:
         self.features, self.bank, self.queries, self.every = features, bank, queries, every
 
     def __call__(self, run: Run) -> dict[str, float]:
         due = self.every and (run.epoch % self.every == 0 or run.epoch == run.epochs)
-        value = self.measure() if due else None
-        return {} if value is None else {"knn_accuracy": value}
+        return self.measure() if due else {}
 
-    def measure(self) -> float | None:
-        """The accuracy of this moment; None if the probe is off."""
+    def measure(self) -> dict[str, float]:
+        """The figures of this moment; none if the probes are off."""
         if not self.every:
-            return None
-        guess = knn(
-            self.features(self.bank), self.bank.labels, self.features(self.queries), num_classes=self.bank.num_classes
-        )
-        return accuracy(guess, self.queries.labels)
+            return {}
+        return dict(zip(self.keys, probe(self.features, self.bank, self.queries).values(), strict=True))
