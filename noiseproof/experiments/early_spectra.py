@@ -23,7 +23,7 @@ from noiseproof.experiments.drawing import bars, faint_grid, name_axes, new_figu
 from noiseproof.experiments.early_figures import RESNET, SMALL_CIFAR, SMALL_RESNET, corrupted, percent, prepare
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.experiments.training import cell, group, spread
-from noiseproof.theory.jacobian import without_largest
+from noiseproof.theory.outputs import without_largest
 from noiseproof.theory.singular import Shares, Spectrum
 from noiseproof.theory.spectrum import spectrum_of_run
 from noiseproof.train import fit

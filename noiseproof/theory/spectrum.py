@@ -19,7 +19,8 @@ from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.predictor import load_model
 from noiseproof.rundir import INITIAL
-from noiseproof.theory.jacobian import Chosen, Jacobian, Progress
+from noiseproof.theory.jacobian import Jacobian, Progress
+from noiseproof.theory.outputs import Chosen
 from noiseproof.theory.singular import Shares, Spectrum, exact_spectrum, label_vectors, top_singular
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from noiseproof.errors import InputError
 from noiseproof.models import build
 from noiseproof.models.shallow import ShallowNet
-from noiseproof.theory.jacobian import Jacobian, without_largest
+from noiseproof.theory.jacobian import Jacobian
+from noiseproof.theory.outputs import without_largest
 from noiseproof.theory.singular import Split, exact_spectrum, label_vectors, top_singular
 
 NETWORKS = {
@@ -105,7 +106,7 @@ def test_layers_that_have_no_rule() -> None:
     model = Odd().double()
     x = torch.randn(4, 12, dtype=torch.float64)
     check(model, x, 1 << 30)
-    by_rule = set(Jacobian(model, x)._owned)
+    by_rule = Jacobian(model, x)._rows.by_layer
     assert {"twice.weight", "twice.bias", "head.weight", "head.bias", "unused.weight"} <= by_rule
     assert not {"scale", "tied.weight", "norm.weight", "folded.weight", "grouped.weight"} & by_rule
 
