@@ -191,6 +191,7 @@ class Init(Experiment):
                     axis.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colours[method], alpha=0.12,
                                       lw=0)  # fmt: skip
             name_axes(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
+            axis.xaxis.get_major_locator().set_params(integer=True)
             faint_grid(axis)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9,
                       frameon=False)  # fmt: skip
