@@ -14,6 +14,7 @@ from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
+    from noiseproof.features import Features
 
 PRETRAIN_EXAMPLES = """[bold]Examples[/bold]
 
@@ -174,12 +175,7 @@ def probe(
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof import features
-    from noiseproof.console import console, table
-    from noiseproof.labels import Part
-    from noiseproof.labels import write as write_labels
-    from noiseproof.method import Beliefs
-    from noiseproof.pretrain import probes
-    from noiseproof.rundir import RunDir
+    from noiseproof.console import console
 
     if doubts is not None and doubts.suffix != ".parquet":
         raise InputError(f"--doubts writes a Parquet table, got {doubts}; give it a name that ends in .parquet")
@@ -189,40 +185,65 @@ def probe(
     if run.is_file():
         raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
     trained = features.load_backbone(run, device=device)
-    options = RunDir(run).config()["notes"].get("command")
-    if not isinstance(options, dict):
-        raise InputError(f"the run in {run} was not begun by the command line; call nf.probe.probe in Python")
-    if data is not None:  # the labels, the columns and the noise of the run are those of its own data
-        options |= dict.fromkeys(
-            ("test", "limit", "labels", "noise", "label_column", "image_column", "feature_columns")
-        )
     given = {
         "data": data, "test": test, "limit": limit, "label_column": label_column, "image_column": image_column,
         "feature_columns": feature_columns, "image_size": image_size,
     }  # fmt: skip
-    options |= {key: value for key, value in given.items() if value is not None}
+    options = _probed(run, given)
     known, asked = _load(options, quiet)
     if asked is not None:
         asked = asked.recast(known.class_names)
-        found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
-        if at_random:
-            found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
-        rows = [[name, *(f"{100 * one[key]:.1f} %" for key in ("knn", "linear"))] for name, one in found.items()]
-        title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
-        console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
+        _print_accuracies(trained, known, asked, k, at_random)
+        if doubts is not None:
+            _write_doubts(doubts, trained, known, asked, k)
+            console.print(f"Wrote [bold]{doubts}[/bold], the most suspicious labels first")
     elif export is None or doubts is not None:
         raise InputError(
             f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
         )
-    if asked is not None and doubts is not None:
-        bank, queries = trained(known), trained(asked)
-        told = probes.knn(bank, known.labels, queries, k=k, num_classes=known.num_classes)
-        write_labels(
-            doubts,
-            Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=known.num_classes), "train"),
-            Part(asked, Beliefs.of(told, asked.labels), "test"),
-        )
-        console.print(f"Wrote [bold]{doubts}[/bold], the most suspicious labels first")
     if export is not None:
         features.export(trained, export)
         console.print(f"Wrote [bold]{export}[/bold]")
+
+
+def _probed(run: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
+    from noiseproof.rundir import RunDir
+
+    options = RunDir(run).config()["notes"].get("command")
+    if given["data"] is not None:
+        size, seed = (options["image_size"], options["seed"]) if isinstance(options, dict) else (None, 0)
+        options = dict.fromkeys(given) | {"image_size": size, "seed": seed}
+    elif not isinstance(options, dict):
+        raise InputError(
+            f"the run in {run} was not begun by the command line; pass the data: noiseproof probe {run} DATA"
+        )
+    return options | {key: value for key, value in given.items() if value is not None}
+
+
+def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
+    from noiseproof import features
+    from noiseproof.console import console, table
+    from noiseproof.pretrain import probes
+
+    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
+    if at_random:
+        found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
+    rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
+    title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
+    console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
+
+
+def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
+    """A table of both sets, what the neighbours among the known say of each label."""
+    from noiseproof.labels import Part, write
+    from noiseproof.method import Beliefs
+    from noiseproof.pretrain import probes
+
+    bank, classes = trained(known), known.num_classes
+    told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
+    write(
+        path,
+        Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=classes), "train"),
+        Part(asked, Beliefs.of(told, asked.labels), "test"),
+    )

@@ -168,6 +168,11 @@ def test_the_command_line_from_pretrain_to_fit(command):
     words = ["--method", "ce", "--epochs", 1, "--init", "w.safetensors", "--out", "plain", *quick]
     assert command("fit", "digits", *words)[0] == 0  # weights alone, as exported
     assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0  # finished: writes its report again
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(config | {"notes": {}}))  # as of a run begun in Python
+    assert command("probe", "run", "digits", "--limit", 80, "--no-random", "--quiet")[0] == 0
+    assert "pass the data" in command("probe", "run")[2]
+    Path("run/config.json").write_text(json.dumps(config))
     code, _, err = command("pretrain", "digits", "--out", "run")
     assert (code, "already holds a run" in err) == (2, True)
     for words, message in (
