@@ -25,7 +25,7 @@ from noiseproof.spec import split_call
 
 FILE = "backbone.safetensors"
 _HEAD = "head."
-_HEADS = (_HEAD, "fc.")  # the second: torchvision's and timm's
+_OTHERS_HEAD = "fc."  # torchvision's and timm's
 
 
 def without_head(network: nn.Module) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ def read_weights(run: str | Path) -> tuple[dict[str, Tensor], dict[str, Any], Pa
     weights = state.get("backbone") or (models[0] if isinstance(models, list) else None)
     if weights is None:
         raise InputError(f"{path} holds no backbone; pass the folder of a finished run of pretrain or fit")
-    return {key: value for key, value in weights.items() if not key.startswith(_HEADS)}, state, path
+    return {key: value for key, value in weights.items() if not key.startswith(_HEAD)}, state, path
 
 
 def _plain(path: Path) -> dict[str, Any] | None:
@@ -202,13 +202,14 @@ def load_weights(
     for network in networks:
         own = without_head(network)
         wrong = [key for key in own if key not in weights or weights[key].shape != own[key].shape]
-        wrong += [key for key in weights if key not in own]
+        extra = [key for key in weights if key not in own]
+        wrong += [key for key in extra if not key.startswith(_OTHERS_HEAD)]
         if wrong:
             raise InputError(
                 f"{source} does not fit the network {type(network).__name__} (at {wrong[0]}); "
                 f"choose the model it was trained with{'' if architecture is None else f', {architecture}'}"
             )
-        network.load_state_dict(weights, strict=False)
+        network.load_state_dict({key: weights[key] for key in own}, strict=False)
 
 
 def start_from(networks: Iterable[nn.Module], source: str | Path | Features) -> None:

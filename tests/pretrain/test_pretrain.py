@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from noiseproof import features, models
 from noiseproof.data import Normalize
@@ -231,6 +231,20 @@ def test_images_without_labels(command, pictures):
         code, _, err = command(*words)
         assert (code, message in err) == (2, True), err
     assert not Path("b").exists()
+
+
+def test_weights_of_torchvision_or_timm(tmp_path, pictures):
+    """Their names are those of our residual networks, with a head called fc."""
+    theirs = models.build("resnet18", (3, 32, 32), 4)
+    weights = {key.replace("head.", "fc."): value for key, value in theirs.state_dict().items()}
+    save_file(weights, tmp_path / "resnet18.safetensors")
+    ours = models.build("resnet18", (3, 32, 32), 7)
+    head = ours.head.weight.clone()
+    features.start_from([ours], tmp_path / "resnet18.safetensors")
+    assert torch.equal(ours.conv1.weight, theirs.conv1.weight)
+    assert torch.equal(ours.head.weight, head)
+    with pytest.raises(InputError, match="holds weights alone"):
+        features.load_backbone(tmp_path / "resnet18.safetensors")
 
 
 def test_one_feature_and_a_schedule_that_ends_early(run, tmp_path):
