@@ -171,7 +171,7 @@ def _work(
                     yield (running.pop(future), *future.result())
         finally:
             for process in list(pool._processes.values()) if running else []:
-                process.terminate()  # left early: what is under way will be run again
+                process.kill()  # left early: what is under way will be run again; `fit` would survive a SIGTERM
 
 
 def _threads(workers: int) -> int:

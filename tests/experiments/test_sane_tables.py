@@ -54,6 +54,11 @@ def test_at_the_papers_scale_a_table_has_one_length_and_one_augmentation() -> No
     assert {len([1 for row in PAPER_ROWS.values() if table in row.tables]) for table in "45"} == {8, 5}
 
 
+def test_idx_files_are_read_at_their_own_size() -> None:
+    sizes = {one["data"]: one["size"] for one in Tables().cells("small", 1)}
+    assert sizes == {"cifar10": 16, "fashion-mnist": None}  # their reader refuses another
+
+
 def test_the_tables_have_every_row_and_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tables, "rows", {"small": {name: ROWS[name] for name in ("moco", "sane")}})
     experiment = Tables()
