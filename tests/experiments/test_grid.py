@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +166,31 @@ def test_figures() -> None:
     assert spread([0.12345], percent=False) == "0.123"
 
 
+class Failing(Squares):
+    """One cell fails while the other is at work, and lets no polite signal end it, as `fit` does not."""
+
+    name = "failing"
+
+    def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
+        if cell["x"] == 1:
+            time.sleep(1)
+            raise InputError("this cell fails")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(300)
+        return {}
+
+
+def test_a_cell_that_fails_ends_the_others(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(InputError, match="this cell fails"):
+        reproduce(Failing(), out=tmp_path / "out", workers=2, progress=False)
+    assert time.monotonic() - began < 100
+
+
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     import os
-    import signal
     import subprocess
     import sys
-    import time
 
     command = [
         sys.executable,
