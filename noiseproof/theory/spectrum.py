@@ -114,9 +114,11 @@ def _initial_network(run: Path, models: nn.ModuleList, inputs: Tensor, calibrate
     if not (run / INITIAL).is_file():
         raise InputError(f"there is no {run / INITIAL}; pass the folder of a run of fit")
     state = checkpoint.load(run / INITIAL)
+    if "buffers" not in state:
+        raise InputError(f"{run / INITIAL} is of an earlier version, without batch statistics; train the run again")
     saved, buffers = state["parameters"], dict(networks.named_buffers())
     current = [parameter for parameter in networks.parameters() if parameter.requires_grad]
-    if [tuple(p.shape) for p in current] != [tuple(p.shape) for p in saved] or "buffers" not in state:
+    if [tuple(p.shape) for p in current] != [tuple(p.shape) for p in saved]:
         raise InputError(f"{run / INITIAL} does not fit the network; pass model=, a function that makes it as it was")
     with torch.no_grad():
         for parameter, value in zip(current, saved, strict=True):
