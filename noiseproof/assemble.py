@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from noiseproof import models
 from noiseproof import schedule as schedules
 from noiseproof.data import LabeledData, Normalize
-from noiseproof.data.augment import Augmentation, policy
+from noiseproof.data.augment import KEEP_COLOURS, Augmentation, policy
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import eval_mode
 from noiseproof.feed import Feed
@@ -199,21 +199,23 @@ def check_model(run: Run) -> None:
 
 
 def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledData | None:
-    """A validation or test set, which must look like the training set, with its classes in the same order."""
+    """A validation or test set, which must look like the training set, with features and classes in its order."""
     if data is None:
         return None
     check_data(name, data)
-    if data.input_shape != train.input_shape:
-        raise InputError(
-            f"{name} has inputs of shape {data.input_shape}, the training set {train.input_shape}; "
-            "bring both to one size (--image-size)"
-        )
-    if data.class_names == train.class_names:
-        return data
     try:
-        return data.recast(train.class_names)
+        data = data if train.feature_names is None else data.with_features(train.feature_names)
+        data = data if data.class_names == train.class_names else data.recast(train.class_names)
     except InputError as error:
         raise InputError(f"{name} does not match the training set: {error}") from None
+    if data.input_shape == train.input_shape:
+        return data
+    both_images = data.is_image and train.is_image
+    same_size = data.input_shape[1:] == train.input_shape[1:]
+    remedy = "give both the same features"
+    if both_images:
+        remedy = "convert both to grey or to colour" if same_size else "bring both to one size (--image-size)"
+    raise InputError(f"{name} has inputs of shape {data.input_shape}, the training set {train.input_shape}; {remedy}")
 
 
 def check_data(name: str, data: Any) -> None:
@@ -258,9 +260,24 @@ def build_augments(
         if isinstance(one, str) and one != "none":
             if not data.is_image:
                 raise InputError(f"augmentation {one!r} is for images, the inputs are {data.input_shape}; use 'none'")
-            one = policy(one, (data.input_shape[1], data.input_shape[2]))
+            name, one = one, policy(one, (data.input_shape[1], data.input_shape[2]))
+            if not all(isinstance(operation, KEEP_COLOURS) for operation in one.operations):
+                check_colours(name, data)
         built.append(None if one == "none" else one)  # type: ignore[arg-type]
     return tuple(built)
+
+
+def check_colours(name: str, data: LabeledData) -> None:
+    """Operations on colours know 0..255 of whole numbers and 0..1 of others."""
+    if data.inputs.dtype == torch.uint8:
+        return
+    images = data.inputs if isinstance(data.inputs, Tensor) else data.take(torch.arange(min(len(data), 512)))
+    low, high = images.aminmax()
+    if low < 0 or high > 1:
+        raise InputError(
+            f"augmentation {name!r} is for colours in 0..1, the images hold {low:g}..{high:g}; "
+            "rescale them, save them as uint8, or use 'weak'"
+        )
 
 
 def split_validation(

@@ -98,7 +98,8 @@ def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple
         )
         train = train.numbered()
         if options["test"] is not None:
-            test = sources.load(options["test"], progress=progress, **reader)
+            class_names = train.class_names if train.labeled else None
+            test = sources.load(options["test"], class_names=class_names, progress=progress, **reader)
     if not train.labeled:
         if options["test"] is not None:
             raise InputError(
@@ -108,8 +109,8 @@ def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple
         test = None
     elif test is None:
         train, test = train.split(0.2, seed=options["seed"])
-    if options["limit"] is not None and options["limit"] < len(train):
-        train, _ = train.split(1 - options["limit"] / len(train), seed=options["seed"])
+    if options["limit"] is not None:
+        train = train.limit(options["limit"], seed=options["seed"])
     if options["noise"] is not None:
         train = sources.noise.apply(train, options["noise"], seed=options["seed"])
     return train, test

@@ -46,18 +46,11 @@ def parse_labels(
     name: str, labels: Any, class_names: Sequence[str] | None, num_examples: int | None = None
 ) -> tuple[Tensor, tuple[str, ...] | None]:
     """Labels as int64 (n,), and the class names: those given, or for text labels the sorted texts, else None."""
-    array = as_array(name, labels)
-    if array.ndim == 2 and array.shape[1] == 1:  # a column, as Keras has CIFAR's labels
-        array = array[:, 0]
-    if array.ndim != 1:
-        remedy = "pass argmax(axis=1) of one-hot rows" if array.ndim == 2 else "pass one label per example"
-        raise InputError(f"{name} must be one-dimensional, got shape {array.shape}; {remedy}")
+    array = label_vector(name, labels)
     if num_examples is not None and len(array) != num_examples:
         raise InputError(
             f"{name} holds {len(array)} values but inputs holds {num_examples} rows; pass one label per row"
         )
-    if len(array) == 0:
-        raise InputError(f"{name} is empty; pass at least two examples")
     names = None if class_names is None else tuple(str(c) for c in class_names)
     if array.dtype.kind == "O":
         array = _plain(name, array)
@@ -67,6 +60,45 @@ def parse_labels(
             raise InputError(f"{name} has a missing value at row {empty[0]}; fill it in or drop the row")
         return _text_labels(name, array, names)
     return torch.from_numpy(_whole_labels(name, array, None if names is None else len(names))), names
+
+
+def label_vector(name: str, labels: Any) -> np.ndarray:
+    """Labels as an array (n,) with n > 0, of whatever kind they are."""
+    array = as_array(name, labels)
+    if array.ndim == 2 and array.shape[1] == 1:  # a column, as Keras has CIFAR's labels
+        array = array[:, 0]
+    if array.ndim != 1:
+        remedy = "pass argmax(axis=1) of one-hot rows" if array.ndim == 2 else "pass one label per example"
+        raise InputError(f"{name} must be one-dimensional, got shape {array.shape}; {remedy}")
+    if len(array) == 0:
+        raise InputError(f"{name} is empty; pass at least two examples")
+    return array
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether an array holds whole numbers alone, each of which a float can tell from the next."""
+    if array.dtype.kind != "f":
+        return array.dtype.kind in "iub"
+    return bool((np.isfinite(array) & (array == np.trunc(array)) & (np.abs(array) < 2**53)).all())
+
+
+def check_distinct(name: str, labels: np.ndarray) -> None:
+    """Raise if labels (n,) are nearly all different: a measurement or an id rather than a class."""
+    distinct = len(np.unique(labels))
+    if len(labels) >= 20 and 2 * distinct > len(labels):
+        raise InputError(
+            f"{name!r} has {distinct} distinct values in {len(labels)} rows; "
+            "is it the label? pass label_column (--label-column)"
+        )
+
+
+def check_whole(name: str, array: np.ndarray) -> None:
+    """Raise unless an array holds whole numbers alone."""
+    if array.dtype.kind not in "iufb":
+        raise InputError(f"{name} has dtype {array.dtype}; pass whole numbers or text")
+    if not is_whole(array):
+        row = next(i for i in range(len(array)) if not is_whole(array[i : i + 1]))
+        raise InputError(f"{name} must hold whole numbers, got {array[row]} at row {row}; round or relabel")
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
@@ -89,7 +121,7 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
 def _text_labels(name: str, array: np.ndarray, names: tuple[str, ...] | None) -> tuple[Tensor, tuple[str, ...]]:
     """Text labels as positions in `names`, by default the sorted distinct texts."""
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+        array = np.char.decode(array, "utf-8", "replace")
     texts, inverse = np.unique(array, return_inverse=True)
     if names is None:
         return torch.from_numpy(inverse.astype(np.int64)), tuple(texts.tolist())
@@ -105,12 +137,7 @@ def _text_labels(name: str, array: np.ndarray, names: tuple[str, ...] | None) ->
 
 def _whole_labels(name: str, array: np.ndarray, num_classes: int | None) -> np.ndarray:
     """Numeric labels as a fresh int64 array, each in 0..num_classes-1."""
-    if array.dtype.kind not in "iufb":
-        raise InputError(f"{name} has dtype {array.dtype}; pass whole numbers or text")
-    if array.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(array) | (array != np.trunc(array)))
-        if len(bad):
-            raise InputError(f"{name} must hold whole numbers, got {array[bad[0]]} at row {bad[0]}; round or relabel")
+    check_whole(name, array)
     low, high = array.min(), array.max()
     if low < 0:
         row = int(np.flatnonzero(array < 0)[0])
@@ -174,23 +201,28 @@ def check_classes(present: Tensor, names: tuple[str, ...], allow_empty: bool) ->
 def parse_inputs(inputs: Any) -> Tensor:
     """Inputs as uint8 or float32 images (n, C, H, W) or float32 features (n, d); uint8 images are never copied."""
     array = as_array("inputs", inputs)
-    if array.dtype.kind == "b":
-        raise InputError("inputs must be numbers, got booleans; pass inputs.astype('float32')")
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"inputs must be numbers, got dtype {array.dtype}; encode text and objects as numbers first")
+    check_numbers(array.dtype)
     check_shape(array.shape)
-    if array.ndim == 2 or array.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what does not fit is infinite, and said so by the next line
-            tensor = as_tensor(array.astype(np.float32, copy=False))
-        check_finite(tensor)
-    elif array.dtype == np.uint8:
-        tensor = as_tensor(array)
-    else:
+    return as_tensor(array.astype(check_values(array, image=array.ndim == 4), copy=False))
+
+
+def check_numbers(dtype: np.dtype) -> None:
+    if dtype.kind == "b":
+        raise InputError("inputs must be numbers, got booleans; pass inputs.astype('float32')")
+    if dtype.kind not in "iuf":
+        raise InputError(f"inputs must be numbers, got dtype {dtype}; encode text and objects as numbers first")
+
+
+def check_values(array: np.ndarray, *, image: bool) -> type[np.generic]:
+    """What inputs are kept as: uint8, which whole numbers of images must fit in, or float32, which must be finite."""
+    if not image or array.dtype.kind == "f":
+        check_finite(array)
+        return np.float32
+    if array.dtype != np.uint8:
         low, high = int(array.min()), int(array.max())
         if low < 0 or high > 255:
             raise InputError(f"integer images must lie in 0..255, got {low}..{high}; rescale them, or pass floats")
-        tensor = as_tensor(array.astype(np.uint8))
-    return tensor
+    return np.uint8
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
@@ -215,12 +247,14 @@ def check_shape(shape: tuple[int, ...]) -> None:
         )
 
 
-def check_finite(tensor: Tensor, name: str = "inputs") -> None:
-    """No NaN or infinity, looked for block by block so that no second copy of the inputs is made."""
-    rows = max(1, BLOCK_BYTES // max(1, tensor[0].numel() * tensor.element_size()))
+def check_finite(array: np.ndarray, name: str = "inputs") -> None:
+    """No NaN or infinity in single precision, looked for block by block so that no second copy is made."""
+    rows = max(1, BLOCK_BYTES // max(1, array[0].nbytes))
     count, first = 0, None
-    for start in range(0, len(tensor), rows):
-        bad = ~torch.isfinite(tensor[start : start + rows])
+    for start in range(0, len(array), rows):
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite
+            block = as_tensor(array[start : start + rows].astype(np.float32, copy=False))
+        bad = ~torch.isfinite(block)
         if bad.any():
             where = bad.nonzero()
             count += len(where)
@@ -228,10 +262,11 @@ def check_finite(tensor: Tensor, name: str = "inputs") -> None:
                 first = [start + int(where[0, 0]), *where[0, 1:].tolist()]
     if first is None:
         return
-    value = tensor[tuple(first)].item()
+    value = array[tuple(first)].item()
     place = f"row {first[0]}, column {first[1]}" if len(first) == 2 else f"row {first[0]}, position {tuple(first[1:])}"
+    beyond = " (beyond single precision)" if math.isfinite(value) else ""
     raise InputError(
-        f"{name} must be finite, got {value} at {place} ({count} such value{'s' if count > 1 else ''} in all); "
+        f"{name} must be finite, got {value}{beyond} at {place} ({count} such value{'s' if count > 1 else ''} in all); "
         "impute or drop them"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from noiseproof.data import noise
+from noiseproof.data.checks import check_distinct, check_whole, label_vector
 from noiseproof.data.readers import load
 from noiseproof.data.readers.options import first_bytes
 from noiseproof.errors import InputError
@@ -80,6 +82,13 @@ def corrupt_table(
     done: list[Corruption] = []
 
     def corrupt(values: np.ndarray) -> np.ndarray:
+        try:
+            values = label_vector("labels", values)
+            if values.dtype.kind not in "US":
+                check_whole("labels", values)
+            check_distinct("labels", values)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
         classes, old = np.unique(values, return_inverse=True)
         if len(classes) < 2:
             raise InputError(
@@ -109,23 +118,26 @@ def _look(source: Path, label: str | None, names: tuple[str, ...]) -> tuple[tupl
 
 
 def _csv(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
-    """Copy a CSV file row by row, its other cells untouched as text."""
+    """Copy a CSV file row by row, its other cells, its line ends and its byte-order mark untouched."""
     from noiseproof.data.readers.tables import column_values, delimiter, label_column, read_table
 
     table = read_table(source)  # pyarrow finds what is wrong with the file, and the type of the labels
     label = label_column(source, table.column_names, label)
     old = column_values(source, table, label)
     keep_true = _check_true(source, table, label, old)
-    with open(source, newline="", encoding="utf-8-sig") as file:
-        separator = delimiter(file.readline())
+    csv.field_size_limit(sys.maxsize)
+    encoding = "utf-8-sig" if first_bytes(source, 3) == b"\xef\xbb\xbf" else "utf-8"
+    with open(source, newline="", encoding=encoding) as file:
+        first_line = file.readline()
+        separator, end = delimiter(first_line), "\r\n" if first_line.endswith("\r\n") else "\n"
         file.seek(0)
         header, *rows = (row for row in csv.reader(file, delimiter=separator) if row)  # pyarrow skips blank lines too
     at = header.index(label)
     values, first = np.unique(old, return_index=True)
     text = {value: rows[i][at] for value, i in zip(values.tolist(), first.tolist(), strict=True)}  # as the file has it
     new = corrupt(old)
-    with replacing(out) as temporary, open(temporary, "w", encoding="utf-8", newline="") as lines:
-        writer = csv.writer(lines, delimiter=separator, lineterminator="\n")
+    with replacing(out) as temporary, open(temporary, "w", encoding=encoding, newline="") as lines:
+        writer = csv.writer(lines, delimiter=separator, lineterminator=end)
         writer.writerow(header if keep_true else [*header, TRUE_COLUMN])
         for row, before, after in zip(rows, old.tolist(), new.tolist(), strict=True):
             kept = [] if keep_true else [row[at]]
@@ -136,6 +148,7 @@ def _csv(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
 def _parquet(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
     """Copy a Parquet file with its schema and metadata."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     from noiseproof.data.readers.tables import column_values, label_column, read_table
@@ -145,11 +158,13 @@ def _parquet(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> N
     old = column_values(source, table, label)
     keep_true = _check_true(source, table, label, old)
     field = table.schema.field(label)
-    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    column = pa.array(corrupt(old), type=plain)
-    if pa.types.is_dictionary(field.type):
-        column = column.dictionary_encode().cast(field.type)
     clean = table.column(label)
+    if pa.types.is_dictionary(field.type):
+        names = clean.unify_dictionaries().chunk(0).dictionary
+        at = pc.index_in(pa.array(corrupt(old), type=names.type), value_set=names).cast(field.type.index_type)
+        column = pa.DictionaryArray.from_arrays(at, names, ordered=field.type.ordered)
+    else:
+        column = pa.array(corrupt(old), type=field.type)
     table = table.set_column(table.column_names.index(label), field, column)
     if not keep_true:
         table = table.append_column(TRUE_COLUMN, clean)
@@ -159,25 +174,26 @@ def _parquet(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> N
 
 def _npz(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
     """Copy an .npz file member by member; the labels of the train set change."""
-    from noiseproof.data.readers.arrays import LABEL_KEYS, find_key, read_array
+    from noiseproof.data.readers.arrays import LABEL_KEYS, TRUE_KEYS, find_key, read_array
 
     key = label or find_key(source, LABEL_KEYS, "_train") or find_key(source, LABEL_KEYS)
     old = read_array(source, key)
-    true_key = TRUE_COLUMN + ("_train" if key is not None and key.endswith("_train") else "")
+    suffix = "_train" if key is not None and key.lower().endswith("_train") else ""
+    has_true = find_key(source, TRUE_KEYS, suffix)
+    if has_true is not None and not np.array_equal(read_array(source, has_true), old):
+        raise _has_true(source, has_true)
+    true_key = has_true or TRUE_COLUMN + suffix
     with (
         zipfile.ZipFile(source) as archive,
         replacing(out) as temporary,
         zipfile.ZipFile(temporary, "w", allowZip64=True) as copy,
     ):
-        names = archive.namelist()
-        if f"{true_key}.npy" in names and not np.array_equal(read_array(source, true_key), old):
-            raise _has_true(source, true_key)
         for member in archive.infolist():
             if member.filename in (f"{key}.npy", f"{true_key}.npy"):
                 continue
             with archive.open(member) as reader, copy.open(_like(member), "w", force_zip64=True) as writer:
                 shutil.copyfileobj(reader, writer)
-        for name, array in ((key, corrupt(old).astype(old.dtype)), (true_key, old)):
+        for name, array in ((key, corrupt(old).astype(old.dtype).reshape(old.shape)), (true_key, old)):
             with copy.open(f"{name}.npy", "w", force_zip64=True) as writer:
                 np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
 
@@ -191,12 +207,13 @@ def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 def _check_true(source: Path, table: Any, label: str, old: np.ndarray) -> bool:
     """Whether the table has a `true_label` column already, which must then equal the labels."""
-    from noiseproof.data.readers.tables import column_values
+    from noiseproof.data.readers.tables import TRUE_NAMES, column_values
 
-    if TRUE_COLUMN not in table.column_names:
+    found = next((name for name in table.column_names if name.lower() in TRUE_NAMES), None)
+    if found is None:
         return False
-    if label == TRUE_COLUMN or not np.array_equal(column_values(source, table, TRUE_COLUMN), old):
-        raise _has_true(source, TRUE_COLUMN)
+    if label == found or not np.array_equal(column_values(source, table, found), old):
+        raise _has_true(source, found)
     return True
 
 

@@ -247,8 +247,8 @@ def _converted(image: Image, mode: str) -> Image:
     """An image in mode L or RGB: 16-bit grey is scaled (Pillow would clip it), transparency is dropped."""
     from PIL import Image as Pillow
 
-    if image.mode == "F":
-        raise ValueError("floating-point pixels, of unknown range")
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ValueError(f"{'floating-point' if image.mode == 'F' else '32-bit'} pixels, of unknown range")
     if image.mode.startswith("I"):
         levels = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
         return Pillow.fromarray(levels).convert(mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,10 +38,12 @@ class LabeledData:
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
         class_names: K names; default the texts, else "0".."K-1".
         ids: n distinct names of the examples, e.g. file names.
+        feature_names: d distinct names of the features; another set's are then matched by name, not by position.
         allow_empty: accept classes that have no example, as a test set or a rare class may.
 
     Attributes:
-        inputs, labels (n,) int64 (all 0 where there are none), true_labels (n,) int64 or None, class_names, ids.
+        inputs, labels (n,) int64 (all 0 where there are none), true_labels (n,) int64 or None, class_names, ids,
+        feature_names.
 
     Raises:
         InputError: on anything that does not fit, naming the argument, the position and the remedy.
@@ -54,6 +57,7 @@ class LabeledData:
         true_labels: Any = None,
         class_names: Sequence[str] | None = None,
         ids: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
         allow_empty: bool = False,
     ) -> None:
         if isinstance(inputs, InputSource):
@@ -61,6 +65,7 @@ class LabeledData:
         self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
         n = self.inputs.shape[0]
         self.ids: list[Any] | None = None if ids is None else _check_ids(ids, n)
+        self.feature_names = _check_features(feature_names, self.input_shape)
         self.true_labels: Tensor | None = None
         self.class_names: tuple[str, ...] = UNLABELED
         if labels is None:
@@ -85,19 +90,10 @@ class LabeledData:
         check_classes(present, names, allow_empty)
         self.class_names = names
 
-    @classmethod
-    def _trusted(
-        cls,
-        inputs: Inputs,
-        labels: Tensor,
-        true_labels: Tensor | None,
-        class_names: tuple[str, ...],
-        ids: list[Any] | None,
-    ) -> LabeledData:
-        """Build from parts of data that has passed the door already."""
-        data = cls.__new__(cls)
-        data.inputs, data.labels, data.true_labels = inputs, labels, true_labels
-        data.class_names, data.ids = class_names, ids
+    def _with(self, **parts: Any) -> LabeledData:
+        """The same data with some attributes replaced by what needs no check."""
+        data = copy.copy(self)
+        vars(data).update(parts)
         return data
 
     def __len__(self) -> int:
@@ -151,12 +147,11 @@ class LabeledData:
         Large or lazy inputs are shared, not copied.
         """
         rows = self._positions(index)
-        return LabeledData._trusted(
-            select(self.inputs, rows),
-            self.labels.index_select(0, rows),
-            None if self.true_labels is None else self.true_labels.index_select(0, rows),
-            self.class_names,
-            None if self.ids is None else [self.ids[i] for i in rows.tolist()],
+        return self._with(
+            inputs=select(self.inputs, rows),
+            labels=self.labels.index_select(0, rows),
+            true_labels=None if self.true_labels is None else self.true_labels.index_select(0, rows),
+            ids=None if self.ids is None else [self.ids[i] for i in rows.tolist()],
         )
 
     def split(self, fraction: float, seed: int = 0) -> tuple[LabeledData, LabeledData]:
@@ -171,30 +166,43 @@ class LabeledData:
     def split_rows(self, fraction: float, seed: int = 0) -> tuple[Tensor, Tensor]:
         """The positions of the two sides of `split`."""
         fraction = check_fraction("fraction", fraction, open_interval=True)
-        labels = self.labels.numpy()
-        counts = np.bincount(labels, minlength=self.num_classes)
-        quotas = _quotas(counts, fraction)
-        rng = generator(seed)
-        in_part = np.zeros(len(labels), dtype=bool)
-        by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
-        for rows, quota in zip(by_class, quotas, strict=True):
-            in_part[rng.permutation(rows)[:quota]] = True
-        if not in_part.any():
+        counts = np.bincount(self.labels.numpy(), minlength=self.num_classes)
+        quotas = np.clip(apportion(counts * fraction), np.minimum(counts // 2, 1), np.maximum(counts - 1, 0))
+        mask = self._draw(quotas, seed)
+        if not mask.any():
             raise InputError(f"split({fraction}) of {len(self)} examples leaves nothing on one side; add examples")
-        mask = torch.from_numpy(in_part)
         return (~mask).nonzero()[:, 0], mask.nonzero()[:, 0]
+
+    def _draw(self, quotas: np.ndarray, seed: int) -> Tensor:
+        """A mask (n,) of random examples, so many of each class as `quotas` (K,) says."""
+        labels = self.labels.numpy()
+        rng = generator(seed)
+        drawn = np.zeros(len(labels), dtype=bool)
+        ends = np.cumsum(np.bincount(labels, minlength=self.num_classes))[:-1]
+        for rows, quota in zip(np.split(np.argsort(labels, kind="stable"), ends), quotas, strict=True):
+            drawn[rng.permutation(rows)[:quota]] = True
+        return torch.from_numpy(drawn)
+
+    def limit(self, count: int, seed: int = 0) -> LabeledData:
+        """At most `count` random examples, stratified by label, in the order of the data."""
+        if count >= len(self):
+            return self
+        if count < 1:
+            raise InputError(f"limit must be 1 or more, got {count}")
+        counts = np.bincount(self.labels.numpy(), minlength=self.num_classes)
+        return self.subset(self._draw(apportion(counts * (count / len(self))), seed))
 
     def with_labels(self, labels: Any) -> LabeledData:
         """The same examples under other labels; the old ones become `true_labels` if there were none."""
         new, _ = parse_labels("labels", labels, self.class_names, len(self))
         true_labels = self.labels if self.true_labels is None else self.true_labels
-        return LabeledData._trusted(self.inputs, new, true_labels, self.class_names, self.ids)
+        return self._with(labels=new, true_labels=true_labels)
 
     def clean(self) -> LabeledData:
         """The same examples under their true labels, where they are known."""
         if self.true_labels is None:
             return self
-        return LabeledData._trusted(self.inputs, self.true_labels, self.true_labels, self.class_names, self.ids)
+        return self._with(labels=self.true_labels)
 
     def recast(self, class_names: tuple[str, ...]) -> LabeledData:
         """The same examples with their classes among `class_names`, which must hold them all."""
@@ -203,19 +211,35 @@ class LabeledData:
             raise InputError(f"class {extra[0]!r} is not among {', '.join(class_names[:20])}; relabel or remove it")
         position = torch.tensor([class_names.index(name) for name in self.class_names])
         true_labels = None if self.true_labels is None else position[self.true_labels]
-        return LabeledData._trusted(self.inputs, position[self.labels], true_labels, class_names, self.ids)
+        return self._with(labels=position[self.labels], true_labels=true_labels, class_names=class_names)
+
+    def with_features(self, feature_names: tuple[str, ...]) -> LabeledData:
+        """The same examples with the features of these names, in this order; data without names as it is.
+
+        Raises:
+            InputError: one of them is missing.
+        """
+        own = self.feature_names
+        if own is None or own == feature_names:
+            return self
+        missing = [name for name in feature_names if name not in own]
+        if missing:
+            raise InputError(f"the feature {missing[0]!r} is missing; its features are {', '.join(own[:20])}")
+        columns = torch.tensor([own.index(name) for name in feature_names])
+        inputs = self.inputs if isinstance(self.inputs, Tensor) else self.inputs.take(torch.arange(len(self)))
+        return self._with(inputs=inputs.index_select(1, columns), feature_names=feature_names)
 
     def with_class_names(self, class_names: Sequence[str]) -> LabeledData:
         """The same data with its classes, in their order, called otherwise."""
         names = tuple(map(str, class_names))
         if len(set(names)) != self.num_classes or len(names) != self.num_classes:
             raise InputError(f"class_names must be {self.num_classes} different names, got {list(names[:20])}")
-        return LabeledData._trusted(self.inputs, self.labels, self.true_labels, names, self.ids)
+        return self._with(class_names=names)
 
     def numbered(self) -> LabeledData:
         """The same data with its positions as ids, where it has none: they survive splits."""
         ids = list(range(len(self))) if self.ids is None else self.ids
-        return LabeledData._trusted(self.inputs, self.labels, self.true_labels, self.class_names, ids)
+        return self._with(ids=ids)
 
     def _positions(self, index: Any) -> Tensor:
         """An index or a mask as positions (m,) int64, checked."""
@@ -258,11 +282,19 @@ def _check_ids(ids: Sequence[Any], n: int) -> list[Any]:
     return array
 
 
-def _quotas(counts: np.ndarray, fraction: float) -> np.ndarray:
-    """How many of each class go into the part: largest remainders, so that the total is right too; (K,)."""
-    exact = counts * fraction
-    quotas = np.floor(exact).astype(np.int64)
-    missing = round(float(exact.sum())) - int(quotas.sum())
-    largest = np.argsort(-(exact - quotas), kind="stable")
-    quotas[largest[:missing]] += 1
-    return np.clip(quotas, np.minimum(counts // 2, 1), np.maximum(counts - 1, 0))
+def _check_features(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...] | None:
+    """One distinct name for each of the d features."""
+    if names is None:
+        return None
+    given = tuple(map(str, names))
+    if shape != (len(given),) or len(set(given)) < len(given):
+        raise InputError(f"feature_names must be distinct, one for each feature of inputs of shape (n, {shape[0]})")
+    return given
+
+
+def apportion(shares: np.ndarray) -> np.ndarray:
+    """Whole numbers nearest to shares (K,) with the same total, by largest remainders."""
+    counts = np.floor(shares + 1e-9).astype(np.int64)
+    missing = round(float(shares.sum())) - int(counts.sum())
+    counts[np.argsort(-(shares - counts), kind="stable")[:missing]] += 1
+    return counts

@@ -7,18 +7,16 @@ came about, and the rate that came about. The labels passed in are never changed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from noiseproof.data.checks import as_array, check_finite, check_fraction, generator, parse_labels
+from noiseproof.data.labeled import LabeledData, apportion
 from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError, unknown
-
-if TYPE_CHECKING:
-    from noiseproof.data.labeled import LabeledData
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_PAIRS = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
@@ -169,7 +167,7 @@ def instance_dependent(
     if not spread > 0:
         raise InputError(f"spread must be positive, got {spread}; the paper's value is 0.1")
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
-        check_finite(inputs)
+        check_finite(as_array("inputs", inputs))
     if rate == 0:
         return _noisy(old, old.copy(), k)
     rng = generator(seed)
@@ -211,7 +209,7 @@ def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool 
     for c in range(k):
         rows = np.flatnonzero(old == c)
         if exact:
-            new[rng.permutation(rows)] = np.repeat(np.arange(k), _apportion(matrix[c] * len(rows)))
+            new[rng.permutation(rows)] = np.repeat(np.arange(k), apportion(matrix[c] * len(rows)))
         elif len(rows):
             new[rows] = rng.choice(k, size=len(rows), p=matrix[c])
     return _noisy(old, new, k)
@@ -355,14 +353,6 @@ def _transition(transition: Any) -> np.ndarray:
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def _apportion(shares: np.ndarray) -> np.ndarray:
-    """Whole numbers nearest to `shares` (K,) with the same total, by largest remainders."""
-    counts = np.floor(shares + 1e-9).astype(np.int64)
-    missing = round(float(shares.sum())) - int(counts.sum())
-    counts[np.argsort(-(shares - counts), kind="stable")[:missing]] += 1
-    return counts
-
-
 def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
     """Draws of N(mean, spread²) on [0, 1] from uniform draws `u`, by the inverse distribution function."""
     ends = torch.special.ndtr(torch.tensor([-mean / spread, (1 - mean) / spread], dtype=torch.float64))
@@ -379,8 +369,9 @@ def _flat(rows: Tensor) -> Tensor:
 def _natural_mapping(k: int, names: Sequence[str], inputs: Any, seed: int) -> Mapping[int, int] | Sequence[int]:
     """The mapping the papers use for these classes, else a random derangement."""
     tiny_images = inputs is not None and tuple(inputs.shape[1:]) == (3, 32, 32)
-    if tuple(names) == CIFAR10_CLASSES or (k == 10 and tiny_images):
+    unnamed = tiny_images and tuple(names) == tuple(map(str, range(k)))
+    if tuple(names) == CIFAR10_CLASSES or (k == 10 and unnamed):
         return CIFAR10_PAIRS
-    if tuple(names) == CIFAR100_CLASSES or (k == 100 and tiny_images):
+    if tuple(names) == CIFAR100_CLASSES or (k == 100 and unnamed):
         return cifar100_superclass_circular()
     return derangement(k, seed)

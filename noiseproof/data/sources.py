@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,12 +66,12 @@ class Mapped(InputSource):
     """An array that stays on disk: rows are read, cast and laid out as (B, d) or (B, C, H, W) when taken.
 
     Args:
-        array: a tensor over a memory map, (n, d) or any image layout.
+        array: a memory map of numbers in any byte order, (n, d) or any image layout; whole numbers of images are bytes.
         layout: the axes of `array` in the order of the rows handed out, e.g. (0, 3, 1, 2) for channels-last images;
             -1 stands for a new axis of size one.
     """
 
-    def __init__(self, array: Tensor, layout: tuple[int, ...]) -> None:
+    def __init__(self, array: np.ndarray, layout: tuple[int, ...]) -> None:
         self.array = array
         self.layout = layout
 
@@ -80,11 +81,11 @@ class Mapped(InputSource):
 
     @property
     def dtype(self) -> torch.dtype:
-        images = len(self.layout) == 4
-        return torch.uint8 if images and self.array.dtype == torch.uint8 else torch.float32
+        return torch.uint8 if len(self.layout) == 4 and self.array.dtype.kind in "iu" else torch.float32
 
     def take(self, index: Tensor) -> Tensor:
-        return arrange(self.array.index_select(0, index), self.layout).to(self.dtype)
+        rows = self.array[index.numpy()].astype(np.uint8 if self.dtype == torch.uint8 else np.float32, copy=False)
+        return arrange(torch.from_numpy(rows), self.layout)
 
 
 def arrange(rows: Tensor, layout: tuple[int, ...]) -> Tensor:

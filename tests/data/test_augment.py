@@ -17,6 +17,8 @@ from PIL import Image
 from reference import augment as slow
 from torch import Tensor
 
+from noiseproof.assemble import build_augments
+from noiseproof.data import LabeledData
 from noiseproof.data import augment as A
 from noiseproof.data.augment import base
 from noiseproof.errors import InputError
@@ -685,3 +687,13 @@ def test_policies() -> None:
 def test_mistakes_are_named(make: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_colours_of_float_images_must_lie_in_the_unit_interval() -> None:
+    images = torch.rand(8, 3, 8, 8) * 255
+    data = LabeledData(images, [0, 1] * 4)
+    for name in ("simclr", "strong"):
+        with pytest.raises(InputError, match=r"is for colours in 0..1, the images hold .*rescale"):
+            build_augments(name, 1, data)
+        build_augments(name, 1, LabeledData(images / 255, [0, 1] * 4))
+    build_augments("weak", 1, data)

@@ -90,7 +90,10 @@ LABELED: dict[str, tuple[Callable[[], object], str]] = {
     "negative seed": (lambda: noise.symmetric(Y, 0.5, seed=-1), "seed must be a whole number from 0, got -1"),
     "no seed": (lambda: LabeledData(X, Y).split(0.5, seed=None), "got None"),
     "arrays as a source": (lambda: load(X), "LabeledData(inputs, labels)"),
-    "beyond float32": (lambda: LabeledData(np.array([[1e300], [0], [1]]), Y), "got inf at row 0, column 0"),
+    "beyond float32": (
+        lambda: LabeledData(np.array([[1e300], [0], [1]]), Y),
+        "got 1e+300 (beyond single precision) at row 0, column 0",
+    ),
     "derangement of one": (lambda: noise.derangement(1), "at least 2"),
     "unknown split": (lambda: load("digits", split="tset"), "did you mean 'test'?"),
     "split of a pair": (lambda: load_pair("digits", split="test"), "leave out split"),

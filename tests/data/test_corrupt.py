@@ -128,3 +128,71 @@ def test_source_is_never_overwritten_and_failure_leaves_nothing(make: Any, monke
     with pytest.raises(InputError, match="disk full"):
         corrupt_table(source, make.root / "b.csv", spec="pair:1")
     assert sorted(p.name for p in make.root.iterdir()) == ["a.csv", "link.csv"]
+
+
+@pytest.mark.parametrize("name", ["true_label", "true_labels", "True_Label"])
+def test_a_file_with_true_labels_is_noisy_already(make: Any, name: str) -> None:
+    source = make.text("a.csv", f"x,{name},label", *[f"{i},{(i + 1) % 3},{i % 3}" for i in range(30)])
+    with pytest.raises(InputError, match=f"noisy labels already \\('{name}'"):
+        corrupt_table(source, make.root / "b.csv", spec="pair:0.5")
+    x = np.zeros((30, 2))
+    arrays = make.npz("a.npz", **{"x": x, "y": np.arange(30) % 3, name: np.arange(30) % 2})
+    with pytest.raises(InputError, match=f"noisy labels already \\('{name}'"):
+        corrupt_table(arrays, make.root / "b.npz", spec="pair:0.5")
+
+
+def test_npz_names_in_any_case_and_columns_of_labels(make: Any) -> None:
+    source = make.npz("a.npz", X_TRAIN=np.zeros((20, 2)), y_TRAIN=(np.arange(20) % 2)[:, None])
+    done = corrupt_table(source, make.root / "b.npz", spec="symmetric:0.4")
+    assert done.rate == 0.4
+    data = load(make.root / "b.npz")
+    assert data.noise_rate == pytest.approx(0.4)
+    with np.load(make.root / "b.npz") as arrays:
+        assert arrays["y_TRAIN"].shape == (20, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "phrase"),
+    [
+        (np.array([0.0, np.nan, 1.0]), "got nan at row 1"),
+        (np.array([0.0, np.inf, 1.0]), "got inf at row 1"),
+        (np.arange(30) * 0.5, "got 0.5 at row 1"),
+        (np.arange(30), "30 distinct values in 30 rows"),
+        (np.array([], dtype=int), "empty"),
+        (np.array(3), "one-dimensional"),
+        (np.eye(3), "argmax"),
+    ],
+)
+def test_labels_that_fit_would_refuse(make: Any, labels: np.ndarray, phrase: str) -> None:
+    source = make.npz("a.npz", x=np.zeros((3, 2)), y=labels)
+    with pytest.raises(InputError, match=phrase):
+        corrupt_table(source, make.root / "b.npz", spec="symmetric:0.4")
+    assert not (make.root / "b.npz").exists()
+
+
+def test_csv_keeps_its_line_ends_and_its_mark(make: Any) -> None:
+    lines = ["x,label", *[f"{i},{i % 2}" for i in range(10)], ""]
+    source = make.bytes("a.csv", b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    corrupt_table(source, make.root / "b.csv", spec="symmetric:0.4")
+    content = (make.root / "b.csv").read_bytes()
+    assert content.startswith(b"\xef\xbb\xbfx,label,true_label\r\n")
+    assert content.count(b"\n") == content.count(b"\r\n") == 11
+    long = make.text("long.csv", "x,note,label", *[f"{i},{'z' * 200_000},{i % 2}" for i in range(4)])
+    corrupt_table(long, make.root / "c.csv", spec="symmetric:0.5")
+    assert len(rows_of(make.root / "c.csv")[1][1]) == 200_000
+
+
+def test_parquet_categories_keep_their_order(make: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = pa.array(["low", "mid", "high", "never"])
+    column = pa.DictionaryArray.from_arrays(pa.array([i % 3 for i in range(30)], pa.int8()), names, ordered=True)
+    pq.write_table(pa.table({"x": list(range(30)), "label": column}), make.root / "a.parquet")
+    corrupt_table(make.root / "a.parquet", make.root / "b.parquet", spec="symmetric:0.4")
+    field, stored = pq.read_schema(make.root / "b.parquet").field("label"), pq.read_table(make.root / "b.parquet")
+    assert field.type.ordered
+    assert stored.column("label").chunk(0).dictionary.to_pylist() == names.to_pylist()
+    assert (
+        sum(a != b for a, b in zip(*(stored.column(n).to_pylist() for n in ("label", "true_label")), strict=True)) == 12
+    )

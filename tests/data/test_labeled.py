@@ -109,11 +109,13 @@ def test_subset_of_large_inputs_copies_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_mapped_rows_are_cast_and_laid_out() -> None:
-    array = torch.arange(24, dtype=torch.uint8).reshape(2, 2, 2, 3)
-    images = Mapped(array, (0, 3, 1, 2))
-    assert images.shape == (2, 3, 2, 2)
-    assert torch.equal(images.take(torch.tensor([1])), array[1:].permute(0, 3, 1, 2))
-    assert Mapped(array[:, 0].double()[:, :, 0], (0, 1)).take(torch.tensor([0])).dtype == torch.float32
+    array = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+    for stored in (array, array.astype(np.int64), array.astype(">u2")):
+        images = Mapped(stored, (0, 3, 1, 2))
+        assert images.shape == (2, 3, 2, 2)
+        assert images.dtype == torch.uint8
+        assert np.array_equal(images.take(torch.tensor([1])), array[1:].transpose(0, 3, 1, 2))
+    assert Mapped(array[:, 0, :, 0].astype(np.float64), (0, 1)).take(torch.tensor([0])).dtype == torch.float32
 
 
 @given(
@@ -175,3 +177,22 @@ def test_without_labels() -> None:
         noise.apply(data, "symmetric:0.5")
     with pytest.raises(InputError, match="no labels to learn"):
         fit("mlp", data, "ce", epochs=1)
+
+
+@pytest.mark.parametrize("count", [3, 77, 158, 160, 1000])
+def test_limit_is_exact_and_stratified(count: int) -> None:
+    data = LabeledData(np.arange(160.0)[:, None], np.arange(160) % 10)
+    part = data.limit(count, seed=1)
+    assert len(part) == min(count, 160)
+    counts = part.labels.bincount(minlength=10)
+    assert int(counts.max() - counts.min()) <= 1
+    assert torch.equal(part.inputs, part.inputs.sort(dim=0).values)
+    assert part.class_names == data.class_names
+
+
+def test_features_by_name() -> None:
+    data = LabeledData(np.eye(3), [0, 1, 1], feature_names=["a", "b", "c"])
+    assert data.subset([2]).with_features(("c", "a")).inputs.tolist() == [[1, 0]]
+    for names in (["a", "b"], ["a", "b", "b"]):
+        with pytest.raises(InputError, match="feature_names must be distinct, one for each"):
+            LabeledData(np.eye(3), [0, 1, 1], feature_names=names)

@@ -15,9 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
+from noiseproof.assemble import match
 from noiseproof.data import LazyImages, load, load_labels, load_pair, read_label_file
 from noiseproof.data.images import _jpeg_frame, decode_image
 from noiseproof.data.readers.label_files import split_spec
+from noiseproof.data.readers.unpickle import unpickle
 from noiseproof.data.sources import Mapped, Rows
 from noiseproof.errors import InputError
 
@@ -141,6 +143,49 @@ def test_pickle_refuses_arrays_of_objects(make: Any) -> None:
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": np.array([{}], dtype=object)}))
     with pytest.raises(InputError, match="dtype object"):
         load(folder)
+
+
+class Call:
+    """Pickles as a call of a function, and the state of what it returns."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+OBJECT_FLAGS = (3, "|", None, None, None, -1, -1, 63)  # the state of np.dtype("O"), for a dtype of numbers
+REBUILD = (np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        Call(np.ndarray, ((4,), "O", bytearray(b"A" * 32))),
+        Call(*REBUILD, (1, (4,), np.dtype("O"), False, [1, 2, 3, 4])),
+        Call(*REBUILD, (1, (4000,), np.dtype("i8"), False, b"A" * 32)),
+    ],
+)
+def test_a_pickle_cannot_look_at_bytes_as_objects(make: Any, attack: Call) -> None:
+    folder = make.cifar10()
+    (folder / "data_batch_1").write_bytes(pickle.dumps({"data": attack, "labels": [0] * 10}, protocol=2))
+    with pytest.raises(InputError, match="cannot be unpickled"):
+        load(folder)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_pickled_dtype_stays_one_of_numbers(protocol: int) -> None:
+    dtype = Call(np.dtype, ("i8", False, True), OBJECT_FLAGS)
+    array = unpickle(pickle.dumps(Call(*REBUILD, (1, (2,), dtype, False, b"A" * 16)), protocol=protocol), "x")
+    assert array.dtype == np.int64
+    for stored in (
+        np.arange(6).reshape(2, 3),
+        np.asfortranarray(np.eye(3)[:2]),
+        np.arange(3, dtype=">i4"),
+        np.float32(3),
+    ):
+        assert np.array_equal(unpickle(pickle.dumps([stored], protocol=protocol), "x")[0], stored)
 
 
 @pytest.mark.parametrize("kind", ["zip", "legacy", "numpy1", "tensors"])
@@ -507,3 +552,103 @@ def test_labels_may_be_missing_where_none_are_asked_for(make: Any) -> None:
     for source in (table, make.root / "x.npz"):
         with pytest.raises(InputError, match="label"):
             load(source)
+
+
+def test_columns_of_the_test_table_go_by_name(make: Any) -> None:
+    make.text("q-train.csv", "a,b,label,note", *[f"{i},{-i},{i % 3},1" for i in range(12)])
+    make.text("q-test.csv", "b,extra,label,note,a", *[f"{-i},x,{i % 2},1,{i}" for i in range(6)])
+    train, test = load_pair(make.root / "q-train.csv")
+    assert train.feature_names == test.feature_names == ("a", "b", "note")
+    assert torch.equal(test.inputs, train.inputs[:6])
+    make.text("q-test.csv", "b,label,note", *[f"{-i},{i % 2},1" for i in range(6)])
+    with pytest.raises(InputError, match=r"q-test.csv has no column 'a' as the train set has"):
+        load_pair(make.root / "q-train.csv")
+
+
+def test_a_set_read_by_itself_is_matched_by_name(make: Any) -> None:
+    train = load(make.text("one.csv", "a,b,label", *[f"{i},{-i},{i % 3}" for i in range(12)]))
+    other = load(make.text("two.csv", "b,label,a", *[f"{-i},1,{i}" for i in range(6)]), class_names=train.class_names)
+    matched = match("test", other, train)
+    assert torch.equal(matched.inputs, train.inputs[:6])
+    assert matched.labels.tolist() == [1] * 6
+    wrong = load(make.text("three.csv", "b,label,z", "1,0,2", "2,1,3"))
+    with pytest.raises(InputError, match="test does not match the training set: the feature 'a' is missing"):
+        match("test", wrong, train)
+    grey = load(make.folder("grey", {"x": 1, "y": 1}, mode="L"))
+    with pytest.raises(InputError, match="grey or to colour"):
+        match("test", grey, load(make.folder("colour", {"x": 1, "y": 1})))
+
+
+def test_class_names_of_another_set(make: Any) -> None:
+    names = ("0", "1", "2")
+    assert load(make.npz("one.npz", x=np.eye(3), y=np.array([2, 2, 2])), class_names=names).labels.tolist() == [2] * 3
+    assert load(make.folder("f", {"b": 1, "c": 1}), class_names=["a", "b", "c"]).labels.tolist() == [1, 2]
+    with pytest.raises(InputError, match="'7' at row 1, which is not among"):
+        load(make.npz("two.npz", x=np.eye(3), y=np.array([2, 7, 2])), class_names=names)
+
+
+def test_numbers_that_name_classes_in_a_label_file(make: Any) -> None:
+    table = make.text("d.csv", "a,label", *[f"{i},{i % 3 + 1}" for i in range(12)])
+    same = make.text("same.csv", "label", *[str(i % 3 + 1) for i in range(12)])
+    assert load(table, labels=str(same)).noise_rate == 0
+    positions = make.text("positions.csv", "label", *[str(i % 3) for i in range(12)])
+    assert load(table, labels=str(positions)).noise_rate == 0
+    folder = make.folder("f", {str(k): 1 for k in range(1, 12)})  # sorted as text: 1, 10, 11, 2, …
+    named = make.text("named.csv", "label", "1", "10", "11", *map(str, range(2, 10)))
+    assert load(folder, labels=str(named)).noise_rate == 0
+
+
+def test_shards_are_joined_by_name(make: Any) -> None:
+    make.text("train-0.csv", "a,b,label", "1,2,0", "2,3,1")
+    make.text("train-1.csv", "b,a,label", "1.5,2,0", "2,3,1")
+    make.text("._train-2.csv", "litter")
+    assert load(make.root).inputs.tolist() == [[1, 2], [2, 3], [2, 1.5], [3, 2]]
+    make.text("train-1.csv", "b,c,label", "1.5,2,0", "2,3,1")
+    with pytest.raises(InputError, match=r"train-0.csv and train-1.csv differ in the column 'a'"):
+        load(make.root)
+    make.text("train-1.csv", "b,a,label", "x,2,0", "y,3,1")
+    with pytest.raises(InputError, match="holds text in one and numbers in another"):
+        load(make.root)
+
+
+def test_the_test_labels_are_of_the_kind_of_the_train_labels(make: Any) -> None:
+    make.text("u-train.csv", "a,label", "1,0", "2,1", "3,unknown")
+    make.text("u-test.csv", "a,label", "1,0", "2,1")
+    assert [data.class_names for data in load_pair(make.root / "u-train.csv")] == [("0", "1", "unknown")] * 2
+    make.text("v-train.csv", "a,label,true_label", "1,0,0", "2,1,2", "3,1,1")
+    make.text("v-test.csv", "a,label", "1,0", "2,1")
+    assert [data.class_names for data in load_pair(make.root / "v-train.csv")] == [("0", "1", "2")] * 2
+
+
+def test_separators_inside_quotes_do_not_count(make: Any) -> None:
+    path = make.text("sc.csv", '"a, x, y";"b, c";label', "1;2;0", "2;3;1")
+    assert load(path).feature_names == ("a, x, y", "b, c")
+
+
+def test_arrays_on_disk_pass_the_same_door(make: Any) -> None:
+    images = np.random.default_rng(0).integers(256, size=(6, 3, 4, 4))
+    y = np.arange(6) % 2
+    for stored in (images, images.astype(">u2")):
+        mapped = load(make.npz("i.npz", x=stored, y=y), memory_limit=1)
+        assert isinstance(mapped.inputs, Mapped)
+        assert torch.equal(mapped.take(torch.arange(6)), load(make.root / "i.npz").inputs)
+    for bad, phrase in ((images * 9, "0..255"), (images > 9, "booleans"), (images.astype(str), "dtype")):
+        with pytest.raises(InputError, match=phrase):
+            load(make.npz("bad.npz", x=bad, y=y), memory_limit=1)
+    with pytest.raises(InputError, match="beyond single precision"):
+        load(make.npz("bad.npz", x=np.full((6, 2), 1e300), y=y), memory_limit=1)
+
+
+def test_image_folders_with_litter_links_and_trains(make: Any) -> None:
+    root = make.folder("f", {"a": 2, "b": 2})
+    make.bytes("f/a/.ipynb_checkpoints/0.png", make.image())
+    make.bytes("f/a/__MACOSX/0.png", make.image())
+    (root / "b" / "1.png").rename(root / "b" / "1.jfif")
+    make.bytes("elsewhere/2.png", make.image())
+    (root / "b" / "more").symlink_to(make.root / "elsewhere")
+    (root / "b" / "loop").symlink_to(root / "b")
+    assert load(root).labels.tolist() == [0, 0, 1, 1, 1]
+    cities = make.folder("cities", {"train/2019": 1, "train/2020": 1, "bus/2019": 1})
+    assert load(cities).class_names == ("bus", "train")
+    (cities / "bus").rename(cities / "test")
+    assert load(cities).class_names == ("2019", "2020")

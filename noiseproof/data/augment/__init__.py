@@ -46,9 +46,19 @@ from noiseproof.data.augment.geometry import (
     shear,
     translate,
 )
-from noiseproof.data.augment.policy import OPERATIONS, POLICIES, STRONG, Compose, RandAugment, apply_each, policy
+from noiseproof.data.augment.policy import (
+    KEEP_COLOURS,
+    OPERATIONS,
+    POLICIES,
+    STRONG,
+    Compose,
+    RandAugment,
+    apply_each,
+    policy,
+)
 
 __all__ = [
+    "KEEP_COLOURS",
     "OPERATIONS",
     "POLICIES",
     "STRONG",

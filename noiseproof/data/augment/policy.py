@@ -35,6 +35,8 @@ from noiseproof.data.augment.geometry import (
 )
 from noiseproof.errors import InputError, unknown
 
+KEEP_COLOURS = (RandomCrop, RandomFlip, RandomResizedCrop, Cutout)
+
 
 class Compose(Operation):
     """One operation after the other.

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from noiseproof.data.checks import check_class_names, is_whole
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, split_spec
@@ -46,6 +49,7 @@ def load(
     limit: int | None = None,
     labels: str | None = None,
     labeled: bool = True,
+    class_names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -67,6 +71,7 @@ def load(
         labels: "FILE:COLUMN", a label file for the train split (see `read_label_file`), e.g. CIFAR-N's; the labels
             of the source itself become `true_labels`.
         labeled: False takes images in one folder, tables and arrays without labels too: to pre-train on.
+        class_names: the classes the labels are among, as those of a training set read elsewhere; some may be missing.
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -74,7 +79,9 @@ def load(
     """
     if split not in ("train", "test"):
         raise unknown("split", split, ("train", "test"))
-    options = _options(label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, progress)
+    options = _options(
+        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
+    )
     splits = _find(source)
     if split not in splits:
         raise InputError(f"{source} has no test set; read it whole and split it with data.split(0.2)")
@@ -114,6 +121,7 @@ def _options(
     memory_limit: int,
     limit: int | None,
     labeled: bool,
+    class_names: Sequence[str] | None,
     progress: Progress | None,
 ) -> Options:
     """The options of `load`, checked."""
@@ -132,6 +140,7 @@ def _options(
         memory_limit=memory_limit,
         limit=limit,
         labeled=labeled,
+        class_names=check_class_names(class_names),
         progress=progress,
     )
 
@@ -148,6 +157,8 @@ def _relabel(data: LabeledData, spec: str, limit: int | None) -> LabeledData:
             f"{path} holds {len(values)} labels but the data holds {len(data)} examples; "
             "pass the label file of this data"
         )
+    if is_whole(values) and set(values.astype(np.int64).astype(str)) <= set(data.class_names):
+        values = values.astype(np.int64).astype(str)  # numbers that are names, as 1 of 1, 2, 3; else positions
     try:
         return data.with_labels(values)
     except InputError as error:

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from noiseproof.data.checks import check_finite
+from noiseproof.data.checks import check_numbers, check_values, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, build, even_rows
+from noiseproof.data.readers.options import Options, Split, Splits, even_rows
 from noiseproof.data.sources import InputSource, Mapped, Rows
 from noiseproof.errors import InputError
 
@@ -80,14 +80,18 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
         if not options.labeled and label is None and _key(arrays, LABEL_KEYS, suffix) is None:
             unlabeled = _inputs(path, arrays[x_key], options)
             chosen = even_rows(unlabeled.shape[0], options.limit)
-            return build(path, unlabeled if chosen is None else _at(unlabeled, chosen), None)
+            return options.build(path, unlabeled if chosen is None else _at(unlabeled, chosen), None)
         if label is not None and suffix != reference:  # what is asked for is the train set's array
             label = label.removesuffix(reference) + suffix
             label = label if label in arrays else None
         y_key = _need(path, arrays, LABEL_KEYS, suffix, label, "labels")
-        labels = arrays[y_key](False)
         true_key = _key(arrays, TRUE_KEYS, suffix)
-        true_labels = arrays[true_key](False) if true_key else None
+        labels, true_labels = (_labels(path, arrays, key) if key else None for key in (y_key, true_key))
+        assert labels is not None
+        if true_labels is not None and len(true_labels) != len(labels):
+            raise InputError(
+                f"{path}: {y_key} holds {len(labels)} labels but {true_key} {len(true_labels)}; save as many"
+            )
         class_names = arrays["class_names"](False).tolist() if "class_names" in arrays else None
         if class_names is None and suffix != reference:
             known = arrays[_need(path, arrays, LABEL_KEYS, reference, options.label_column, "labels")](False)
@@ -106,9 +110,18 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
             true_labels = None if true_labels is None else true_labels[rows.numpy()]
             inputs = _at(inputs, rows)
         allow_empty = rows is not None or suffix != reference
-        return build(path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty)
+        return options.build(
+            path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty
+        )
 
     return read
+
+
+def _labels(path: Path, arrays: _Arrays, key: str) -> np.ndarray:
+    try:
+        return label_vector(key, arrays[key](False))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _at(inputs: np.ndarray | InputSource, rows: torch.Tensor) -> np.ndarray | InputSource:
@@ -135,10 +148,12 @@ def _inputs(path: Path, read: _Read, options: Options) -> np.ndarray | InputSour
                 f"{path} takes {array.nbytes:,} bytes, beyond memory_limit={options.memory_limit:,}; "
                 "save it uncompressed (np.savez: it is then read from disk) or raise memory_limit"
             )
-        tensor = torch.from_numpy(array)
-        if array.dtype.kind == "f":
-            check_finite(tensor)
-        return Mapped(tensor, axes)
+        try:
+            check_numbers(array.dtype)
+            check_values(array, image=len(axes) == 4)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        return Mapped(array, axes)
     array = read(False)
     return array[:, None] if len(array.shape) == 3 else np.ascontiguousarray(array.transpose(axes))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Splits, build, even_rows
+from noiseproof.data.readers.options import Options, Splits, even_rows
 from noiseproof.errors import InputError
 
 FASHION_CLASSES = (
@@ -35,7 +35,9 @@ def digits(options: Options) -> LabeledData:
     rows = even_rows(len(labels), options.limit)
     if rows is not None:
         pixels, labels = pixels[rows.numpy()], labels[rows.numpy()]
-    return build("digits", pixels, labels, class_names=[str(k) for k in range(10)], allow_empty=rows is not None)
+    return options.build(
+        "digits", pixels, labels, class_names=[str(k) for k in range(10)], allow_empty=rows is not None
+    )
 
 
 def _idx(name: str, remedy: str, *fixed: str, class_names: tuple[str, ...] | None = None) -> Splits:

@@ -10,8 +10,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from noiseproof.data.checks import check_whole, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Splits, build, even_rows
+from noiseproof.data.readers.options import Options, Splits, even_rows
 from noiseproof.data.readers.unpickle import unpickle
 from noiseproof.errors import InputError
 
@@ -64,9 +65,12 @@ def _read(path: Path, members: _Members, names: tuple[str, ...], meta: str, opti
     for name, content in members({meta, *names}):
         record = unpickle(content, f"{path}/{name}")
         if name == meta:
-            class_names = [_text(c) for c in _field(path, name, record, names_key)]
+            listed = _field(path, name, record, names_key)
+            if not isinstance(listed, list | tuple):
+                raise InputError(f"{path}/{name}: {names_key!r} should be a list of names; fetch the file again")
+            class_names = [_text(c) for c in listed]
             continue
-        pixels, labels = _pixels(path, name, record), np.asarray(_field(path, name, record, label_key))
+        pixels, labels = _pixels(path, name, record), _labels(path, name, record, label_key)
         if size == 0:  # the first batch says how large all of them are, so that the images are in memory once
             size = len(pixels)
             images = np.empty((len(names) * size, 3, 32, 32), dtype=np.uint8)
@@ -83,7 +87,7 @@ def _read(path: Path, members: _Members, names: tuple[str, ...], meta: str, opti
     chosen = even_rows(len(all_labels), options.limit)
     if chosen is not None:
         images, all_labels = images[chosen.numpy()], all_labels[chosen.numpy()]
-    return build(path, images, all_labels, class_names=class_names, allow_empty=True)
+    return options.build(path, images, all_labels, class_names=class_names, allow_empty=True)
 
 
 def _pixels(path: Path, name: str, record: Any) -> np.ndarray:
@@ -91,6 +95,16 @@ def _pixels(path: Path, name: str, record: Any) -> np.ndarray:
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
         raise InputError(f"{path}/{name}: 'data' should be uint8 (n, 3072); fetch the file again")
     return rows
+
+
+def _labels(path: Path, name: str, record: Any, key: str) -> np.ndarray:
+    values = _field(path, name, record, key)
+    try:
+        labels = label_vector(key, values)
+        check_whole(key, labels)
+    except InputError as error:
+        raise InputError(f"{path}/{name}: {error}") from error
+    return labels
 
 
 def _label_keys(path: Path, meta: str, column: str | None) -> tuple[str, str]:

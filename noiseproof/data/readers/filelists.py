@@ -15,7 +15,7 @@ from pathlib import Path
 
 from noiseproof.data.images import Encoded, read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, build, even_rows
+from noiseproof.data.readers.options import Options, Split, Splits, even_rows
 from noiseproof.errors import InputError
 
 _Pairs = Callable[[], list[tuple[str, int]]]  # (path, label) of each image
@@ -62,7 +62,9 @@ def _split(root: Path, pairs: _Pairs, names: list[str], *, mini: bool, test: boo
         images = read_images(files, ids, options.image_size, options.memory_limit, options.progress)
         labels = [label for _, label in listed]
         class_names = kept or [str(k) for k in range(max(labels) + 1)]
-        return build(root, images, labels, class_names=class_names, ids=ids, allow_empty=test or rows is not None)
+        return options.build(
+            root, images, labels, class_names=class_names, ids=ids, allow_empty=test or rows is not None
+        )
 
     return read
 

@@ -5,25 +5,27 @@ Where no labels are asked for, root/*.jpg and a single class will do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from noiseproof.data.images import read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, build, even_rows
+from noiseproof.data.readers.options import Options, Split, Splits, even_rows
 from noiseproof.errors import InputError
 
-EXTENSIONS = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
+_KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
+EXTENSIONS = frozenset(f".{kind}" for kind in _KINDS.split())
 _TEST_NAMES = ("test", "val", "valid", "validation")  # the first that is there is the test set
 
 
 def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
     inner = {child.name.lower(): child for child in _subfolders(path)}
-    if "train" in inner and set(inner) & set(_TEST_NAMES) and not _subfolders(inner["train"]):
-        return {"train": _unsorted(inner["train"])}
-    if "train" in inner and _subfolders(inner["train"]):
-        train = inner["train"]
+    train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
+    if train is not None and tested and not _subfolders(train):
+        return {"train": _unsorted(train)}
+    if train is not None and _subfolders(train) and (tested or num_classes(path) == 1):  # else a class, as trains are
         splits: Splits = {"train": _split(train, train)}
         for name in _TEST_NAMES:
             if name in inner:
@@ -89,7 +91,7 @@ def _read(
     images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
     ids = [f.relative_to(root).as_posix() for f in files]
     allow_empty = allow_empty or rows is not None
-    return build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
+    return options.build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
 
 
 def num_classes(path: Path) -> int:
@@ -103,7 +105,7 @@ def has_images(folder: Path) -> bool:
 
 def _subfolders(path: Path) -> list[Path]:
     """The folders in a folder, sorted by name; hidden ones, archive litter (`__MACOSX`) and runs left out."""
-    folders = [child for child in path.iterdir() if child.is_dir() and not child.name.startswith((".", "__"))]
+    folders = [child for child in path.iterdir() if child.is_dir() and not _is_litter(child.name)]
     return sorted(child for child in folders if not _holds_runs(child))
 
 
@@ -118,6 +120,19 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for file in folder.rglob("*"):
-        if file.suffix.lower() in EXTENSIONS and not file.name.startswith(".") and file.is_file():
-            yield file
+    """Image files under a folder, links to folders followed, each folder once."""
+    seen: set[str] = set()
+    for root, folders, files in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(root))
+        folders[:] = [
+            name for name in folders if not _is_litter(name) and os.path.realpath(os.path.join(root, name)) not in seen
+        ]
+        for name in files:
+            file = Path(root, name)
+            if file.suffix.lower() in EXTENSIONS and not name.startswith(".") and file.is_file():
+                yield file
+
+
+def _is_litter(name: str) -> bool:
+    """Whether a folder is hidden, or what an archive or a notebook left behind (`__MACOSX`)."""
+    return name.startswith((".", "__"))

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
-import torch
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, build, classes, even_rows, first_bytes
+from noiseproof.data.readers.options import Options, Split, Splits, classes, even_rows, first_bytes
 from noiseproof.data.sources import InputSource, Mapped, Rows
 from noiseproof.errors import InputError
 
@@ -73,7 +72,9 @@ def _split(images: Path, reference: Path, class_names: tuple[str, ...] | None) -
         if rows is not None:
             labels = labels[rows.numpy()]
             pixels = Rows(pixels, rows) if isinstance(pixels, InputSource) else pixels[rows.numpy()]
-        return build(images, pixels, labels, class_names=names, allow_empty=rows is not None or images != reference)
+        return options.build(
+            images, pixels, labels, class_names=names, allow_empty=rows is not None or images != reference
+        )
 
     return read
 
@@ -90,7 +91,7 @@ def _pixels(path: Path, options: Options) -> InputSource | np.ndarray:
             )
         _check_length(path, shape, offset)
         on_disk = np.memmap(path, np.uint8, mode="c", offset=offset, shape=tuple(shape))
-        return Mapped(torch.from_numpy(on_disk), (0, -1, 1, 2) if len(shape) == 3 else (0, 1, 2, 3))
+        return Mapped(on_disk, (0, -1, 1, 2) if len(shape) == 3 else (0, 1, 2, 3))
     pixels = read_array(path, "images")
     return pixels[:, None] if pixels.ndim == 3 else pixels
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from noiseproof.data.checks import parse_labels
+from noiseproof.data.checks import label_vector, parse_labels
 from noiseproof.data.readers.options import first_bytes
 from noiseproof.data.readers.unpickle import unpickle
 from noiseproof.errors import InputError
@@ -27,6 +27,15 @@ def read_label_file(path: str | os.PathLike[str], column: str | None = None) -> 
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; check the path of the label file")
+    values = _read(path, column)
+    try:
+        return label_vector("labels", values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _read(path: Path, column: str | None) -> Any:
+    """What a label file holds under a name."""
     head = first_bytes(path, 6)
     if head == b"\x93NUMPY" or (head[:2] == b"PK" and _holds_npy(path)):
         return _from_arrays(path, column)
@@ -107,15 +116,15 @@ def _read_tensors(path: Path) -> Any:
         ) from error
 
 
-def _column(path: Path, record: Any, column: str | None) -> np.ndarray:
+def _column(path: Path, record: Any, column: str | None) -> Any:
     if not isinstance(record, dict):
         if column is not None:
             raise InputError(f"{path} holds labels without names; leave out the column {column!r}")
-        return np.asarray(record)
+        return record
     entries = {k.decode() if isinstance(k, bytes) else str(k): v for k, v in record.items()}
     if column is None and len(entries) == 1:
-        return np.asarray(next(iter(entries.values())))
+        return next(iter(entries.values()))
     if column not in entries:
         problem = "needs a column" if column is None else f"has no labels {column!r}"
         raise InputError(f"{path} {problem}; choose from {', '.join(sorted(entries))}")
-    return np.asarray(entries[column])
+    return entries[column]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.data.checks import as_array, check_distinct, is_whole
 from noiseproof.data.labeled import LabeledData
 from noiseproof.errors import InputError
 
@@ -33,6 +34,7 @@ class Options:
     memory_limit: int = MEMORY_LIMIT
     limit: int | None = None
     labeled: bool = True  # whether labels must be there
+    class_names: tuple[str, ...] | None = None  # those of another set, which the labels must be among
     progress: Progress | None = None
 
     def refuse(self, source: Path | str, *names: str) -> None:
@@ -40,6 +42,44 @@ class Options:
         for name in names:
             if getattr(self, name) is not None:
                 raise InputError(f"{source} has no use for {name}={getattr(self, name)!r}; leave it out")
+
+    def build(
+        self,
+        path: Path | str,
+        inputs: Any,
+        labels: Any,
+        *,
+        true_labels: Any = None,
+        class_names: Sequence[str] | None = None,
+        ids: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+        allow_empty: bool = False,
+    ) -> LabeledData:
+        """LabeledData among the classes asked for, whose errors name the file."""
+        if self.class_names is not None and labels is not None:
+            labels, true_labels = _texts(labels, class_names), _texts(true_labels, class_names)
+            class_names, allow_empty = self.class_names, True
+        try:
+            return LabeledData(
+                inputs, labels, true_labels=true_labels, class_names=class_names, ids=ids, feature_names=feature_names,
+                allow_empty=allow_empty,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+
+def _texts(labels: Any, names: Sequence[str] | None) -> Any:
+    """Labels as the names of their classes; whole numbers are names too."""
+    if labels is None:
+        return None
+    array = as_array("labels", labels)
+    if not is_whole(array):
+        return labels
+    array = array.astype(np.int64)
+    if names is None:
+        return array.astype(str)
+    inside = array.size == 0 or (array.min() >= 0 and array.max() < len(names))
+    return np.array(names)[array] if inside else labels
 
 
 Split: TypeAlias = Callable[[Options], LabeledData]  # reads one split of a source
@@ -63,21 +103,20 @@ def classes(
 ) -> tuple[list[str] | None, tuple[np.ndarray, np.ndarray | None]]:
     """The class names that labels have together with the `known` ones of the train set, and the labels as positions.
 
-    Numbers are names too: a source may count its classes from 1, call them -1 and 1, or skip some. Labels that mix
-    text and numbers, or hold fractions, are left for `LabeledData` to refuse.
+    Numbers are names too: a source may count its classes from 1, call them -1 and 1, or skip some. Beside text they
+    are text. Labels that hold fractions are left for `LabeledData` to refuse.
     """
     columns = [known, labels] if true_labels is None else [known, labels, true_labels]
+    if any(column.dtype.kind == "U" for column in columns):
+        columns = [column.astype(str) if column.dtype.kind in "iu" else column for column in columns]
     text = all(column.dtype.kind == "U" for column in columns)
-    whole = all(column.dtype.kind in "iufb" and np.array_equal(column, np.trunc(column)) for column in columns)
-    if not (text or whole):
+    if not (text or all(is_whole(column) for column in columns)):
         return None, (labels, true_labels)
     values = np.unique(np.concatenate(columns))
-    distinct = len(np.unique(known))
-    if len(known) >= 20 and 2 * distinct > len(known):
-        raise InputError(
-            f"{path}: {name!r} has {distinct} distinct values in {len(known)} rows; "
-            "is it the label? pass label_column (--label-column)"
-        )
+    try:
+        check_distinct(name, known)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     positions = [np.searchsorted(values, column) for column in columns[1:]]
     names = values.tolist() if text else [str(int(value)) for value in values]
     return names, (positions[0], None if true_labels is None else positions[1])
@@ -91,22 +130,3 @@ def image_size(value: Any) -> tuple[int, int] | None:
     if len(pair) != 2 or not all(isinstance(v, int) and not isinstance(v, bool) and 0 < v <= 65536 for v in pair):
         raise InputError(f"image_size must be a positive whole number or (height, width), got {value!r}; write e.g. 64")
     return pair
-
-
-def build(
-    path: Path | str,
-    inputs: Any,
-    labels: Any,
-    *,
-    true_labels: Any = None,
-    class_names: Sequence[str] | None = None,
-    ids: Sequence[Any] | None = None,
-    allow_empty: bool = False,
-) -> LabeledData:
-    """LabeledData whose errors name the file."""
-    try:
-        return LabeledData(
-            inputs, labels, true_labels=true_labels, class_names=class_names, ids=ids, allow_empty=allow_empty
-        )
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error

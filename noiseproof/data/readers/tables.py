@@ -17,7 +17,7 @@ import numpy as np
 
 from noiseproof.data.images import Encoded, read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, Unlabeled, build, classes, even_rows, first_bytes
+from noiseproof.data.readers.options import Options, Split, Splits, Unlabeled, classes, even_rows, first_bytes
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ TRUE_NAMES = ("true_label", "true_labels")
 ID_NAMES = ("id", "ids")
 PATH_NAMES = ("image", "img", "image_path", "path", "file", "filename", "file_name", "filepath")
 _INDEX_NAMES = ("__index_level_0__", "unnamed: 0", "")
+_NO_FEATURES = (*TRUE_NAMES, *ID_NAMES, *_INDEX_NAMES)
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
 
@@ -41,7 +42,8 @@ def find(path: Path) -> Splits | None:
             splits["test"] = _split([test], [path])
         return splits
     for folder in (path, path / "data"):
-        tables = [f for ext in ("*.parquet", "*.csv") for f in sorted(folder.glob(ext))] if folder.is_dir() else []
+        files = [f for ext in ("*.parquet", "*.csv") for f in sorted(folder.glob(ext))] if folder.is_dir() else []
+        tables = [f for f in files if not f.name.startswith(".")]
         by_split = {name: [f for f in tables if _word(name).search(f.stem)] for name in ("train", *_TEST_NAMES)}
         if by_split["train"]:
             splits = {"train": _split(by_split["train"], by_split["train"])}
@@ -85,9 +87,7 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
             true_labels = column_values(paths[0], table, true) if true else None
             class_names = _stored_names(table, label)
             if class_names is None:
-                known = labels
-                if paths != reference:
-                    known = column_values(reference[0], read_tables(reference, [label]), label)
+                known = labels if paths == reference else _known(reference, label)
                 class_names, (labels, true_labels) = classes(paths[0], label, known, labels, true_labels)
         rows = even_rows(table.num_rows, options.limit)
         if rows is not None:
@@ -96,21 +96,23 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
         row_numbers = None if rows is None else rows.tolist()
         id_column = _named(table.column_names, ID_NAMES, but=label)
         ids = table.column(id_column).to_pylist() if id_column else None
-        if ids is not None and len(set(ids)) < len(ids):
+        if ids is not None and (isinstance(ids[0], list | dict) or len(set(ids)) < len(ids)):
             ids = None  # it names something else than the examples
-        inputs: Any = _inputs(paths[0], table, label, true, row_numbers, options)
+        features = [name for name in names if name != label and name.lower() not in _NO_FEATURES]
+        inputs, feature_names = _inputs(paths[0], table, features, label, row_numbers, options)
         del table  # before the images are decoded: they should be in memory once
         if isinstance(inputs, list):
             release_memory()
             sources = str(paths[0]) if row_numbers is None else [f"{paths[0]}, row {row}" for row in row_numbers]
             inputs = read_images(inputs, sources, options.image_size, options.memory_limit, options.progress)
-        return build(
+        return options.build(
             paths[0],
             inputs,
             labels,
             true_labels=true_labels,
             class_names=class_names,
             ids=ids,
+            feature_names=feature_names,
             allow_empty=rows is not None or paths != reference,
         )
 
@@ -122,11 +124,18 @@ def read_tables(paths: Sequence[Path], columns: list[str] | None = None) -> pa.T
     import pyarrow as pa
 
     tables = [read_table(path, columns) for path in paths]
+    names = tables[0].column_names
+    for path, table in zip(paths, tables, strict=True):
+        if set(table.column_names) != set(names):
+            odd = min(set(table.column_names) ^ set(names))
+            raise InputError(f"{paths[0].name} and {path.name} differ in the column {odd!r}; make them alike")
     try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid as error:
-        names = ", ".join(p.name for p in paths)
-        raise InputError(f"{paths[0].parent}: the tables {names} differ in their columns; make them alike") from error
+        return pa.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:  # numbers are brought to one type, text and numbers are not
+        files = ", ".join(p.name for p in paths)
+        raise InputError(
+            f"{paths[0].parent}: a column of {files} holds text in one and numbers in another; make them alike"
+        ) from error
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -177,8 +186,8 @@ def column_names(path: Path) -> list[str]:
 
 
 def delimiter(header: str) -> str:
-    """The separator of a CSV file: the one of comma, tab and semicolon its first line has most of."""
-    return max(",\t;", key=header.count)
+    """The separator of a CSV file: the one of comma, tab and semicolon its first line has most of, outside quotes."""
+    return max(",\t;", key=re.sub('"[^"]*"', "", header).count)
 
 
 def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
@@ -285,32 +294,39 @@ def _stored_names(table: pa.Table, label: str) -> list[str] | None:
     return [str(name) for name in names]
 
 
+def _known(paths: list[Path], label: str) -> np.ndarray:
+    """The labels of tables, and the true ones they have."""
+    true = _named(column_names(paths[0]), TRUE_NAMES, but=label)
+    table = read_tables(paths, [label] if true is None else [label, true])
+    return np.concatenate([column_values(paths[0], table, name) for name in table.column_names])
+
+
 def _inputs(
-    path: Path, table: pa.Table, label: str | None, true: str | None, rows: list[int] | None, options: Options
-) -> list[Encoded] | np.ndarray:
-    """The images of the image column, still encoded, or the feature columns as float32 (n, d)."""
+    path: Path, table: pa.Table, columns: list[str], label: str | None, rows: list[int] | None, options: Options
+) -> tuple[Any, list[str] | None]:
+    """The images of the image column, still encoded, or the feature columns as float32 (n, d) and their names.
+
+    Without a word from the options they are found among `columns`.
+    """
     import pyarrow as pa
 
     given = options.feature_columns
-    rest = [
-        name
-        for name in table.column_names
-        if name not in (label, true) and name.lower() not in (*ID_NAMES, *_INDEX_NAMES, *TRUE_NAMES)
-    ]
     image = options.image_column
     for name in [*(given or ()), *([image] if image else [])]:
         if name not in table.column_names:
             raise InputError(f"{path} has no column {name!r}; its columns are {_listed(table.column_names)}")
     if image is None and given is None:
-        image = _image_column(path, table.schema, rest)
+        image = _image_column(path, table.schema, [name for name in columns if name in table.column_names])
     if image is not None:
-        return _encoded(path, table.column(image), image, rows)
+        return _encoded(path, table.column(image), image, rows), None
     options.refuse(path, "image_size")
-    features = list(given) if given is not None else rest
+    features = list(given) if given is not None else columns
     if not features:
         beside = "" if label is None else f" beside {label!r}"
         raise InputError(f"{path} has no feature columns{beside}; add some, or an image column")
     for name in features:
+        if name not in table.column_names:
+            raise InputError(f"{path} has no column {name!r} as the train set has; add it")
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             example = _first_text(table.column(name), rows)
@@ -323,7 +339,7 @@ def _inputs(
             f"{path}: {table.num_rows:,} rows × {len(features)} features exceed memory_limit={options.memory_limit:,}; "
             "raise it, name fewer feature_columns, or save the features as .npy, which is read from disk"
         )
-    return _matrix(path, table, features, rows)
+    return _matrix(path, table, features, rows), features
 
 
 def _first_text(column: pa.ChunkedArray, rows: list[int] | None) -> str:

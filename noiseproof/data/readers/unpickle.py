@@ -14,29 +14,46 @@ import numpy as np
 
 from noiseproof.errors import InputError
 
+_NDARRAY = "numpy.ndarray"  # stands for the type, which a pickle could call to look at any bytes as objects
 
-def _reconstruct(kind: type, shape: tuple[int, ...], code: Any) -> np.ndarray:
-    """An empty array whose content follows in `__setstate__`."""
-    if kind is not np.ndarray:
+
+class _Dtype:
+    """A dtype of plain numbers; of the state that a pickle gives it, only the byte order counts."""
+
+    def __init__(self, code: Any, *rest: Any) -> None:
+        self.dtype = np.dtype(code.decode() if isinstance(code, bytes) else code)
+        if self.dtype.kind not in "biuf":
+            raise pickle.UnpicklingError(f"an array of dtype {self.dtype}")
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1].decode() if isinstance(state[1], bytes) else state[1]
+        if order == ">":
+            self.dtype = self.dtype.newbyteorder(">")
+
+
+class _Array(np.ndarray):
+    """An array of plain numbers, whose content follows in `__setstate__`."""
+
+    def __setstate__(self, state: Any) -> None:
+        version, shape, dtype, columns_first, content = state
+        super().__setstate__((version, shape, dtype.dtype, columns_first, content))
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> np.ndarray:
+    """An empty array."""
+    if kind != _NDARRAY:
         raise pickle.UnpicklingError(f"an array of type {kind!r}")
-    return np.ndarray.__new__(np.ndarray, shape, "b")
+    return np.ndarray.__new__(_Array, (0,), "b")
 
 
-def _dtype(code: Any, *rest: Any) -> np.dtype:
-    """A dtype of plain numbers."""
-    dtype = np.dtype(code.decode() if isinstance(code, bytes) else code, copy=True)
-    if dtype.kind not in "biuf":
-        raise pickle.UnpicklingError(f"an array of dtype {dtype}")
-    return dtype
-
-
-def _frombuffer(buffer: Any, dtype: np.dtype, shape: tuple[int, ...], order: str = "C") -> np.ndarray:
+def _frombuffer(buffer: Any, dtype: _Dtype, shape: tuple[int, ...], order: str = "C") -> np.ndarray:
     """An array over the bytes of the pickle (protocol 5)."""
-    return np.frombuffer(bytearray(buffer), dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
+    content = buffer.encode("latin1") if isinstance(buffer, str) else buffer
+    return np.frombuffer(bytearray(content), dtype=dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
-def _scalar(dtype: np.dtype, content: Any) -> Any:
-    return np.frombuffer(content.encode("latin1") if isinstance(content, str) else content, dtype=dtype)[0]
+def _scalar(dtype: _Dtype, content: Any) -> Any:
+    return _frombuffer(content, dtype, ())[()]
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
@@ -47,8 +64,8 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): dict,
 }
