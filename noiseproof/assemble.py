@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from noiseproof import models
 from noiseproof import schedule as schedules
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, policy
+from noiseproof.data.form import InputForm, colour_range
 from noiseproof.errors import InputError, unknown
 from noiseproof.evaluate import eval_mode
 from noiseproof.feed import Feed
@@ -56,12 +59,17 @@ class Settings:
     device: str | torch.device
 
     def __post_init__(self) -> None:
-        require(isinstance(self.epochs, int) and self.epochs >= 1, "epochs", self.epochs, "a whole number, 1 or more")
+        for name in ("epochs", "batch_size", "seed"):  # numpy's whole numbers are welcome too
+            value = getattr(self, name)
+            if isinstance(value, Integral) and not isinstance(value, bool):
+                object.__setattr__(self, name, int(value))
+        require(type(self.epochs) is int and self.epochs >= 1, "epochs", self.epochs, "a whole number, 1 or more")
         fits = self.batch_size == "all" or (isinstance(self.batch_size, int) and self.batch_size >= 2)
         require(fits, "batch_size", self.batch_size, "a whole number, 2 or more, or 'all'")
-        seeds = isinstance(self.seed, int) and 0 <= self.seed < 2**63
+        seeds = type(self.seed) is int and 0 <= self.seed < 2**63
         require(seeds, "seed", self.seed, "a whole number from 0 to 2**63 − 1")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "a norm above 0, or None")
+        clips = self.clip is None or (isinstance(self.clip, Real) and self.clip > 0)
+        require(clips, "clip", self.clip, "a norm above 0, or None")
         pick_precision(self.precision, self.place)
 
     @cached_property
@@ -174,7 +182,8 @@ def build_models(
     if len({id(one) for one in built}) < count:
         raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
     modules = nn.ModuleList(built).to(device)
-    if data.is_image and models.prefers_channels_last(modules, device):
+    lazy = any(map(is_lazy, modules.parameters()))  # of unknown shape until the first forward pass
+    if data.is_image and not lazy and models.prefers_channels_last(modules, device):
         modules.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return modules
 
@@ -203,19 +212,11 @@ def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledDat
     if data is None:
         return None
     check_data(name, data)
+    data = InputForm.of(train).match(name, data)
     try:
-        data = data if train.feature_names is None else data.with_features(train.feature_names)
-        data = data if data.class_names == train.class_names else data.recast(train.class_names)
+        return data if data.class_names == train.class_names else data.recast(train.class_names)
     except InputError as error:
         raise InputError(f"{name} does not match the training set: {error}") from None
-    if data.input_shape == train.input_shape:
-        return data
-    both_images = data.is_image and train.is_image
-    same_size = data.input_shape[1:] == train.input_shape[1:]
-    remedy = "give both the same features"
-    if both_images:
-        remedy = "convert both to grey or to colour" if same_size else "bring both to one size (--image-size)"
-    raise InputError(f"{name} has inputs of shape {data.input_shape}, the training set {train.input_shape}; {remedy}")
 
 
 def check_data(name: str, data: Any) -> None:
@@ -230,9 +231,10 @@ def build_optimizer(
     name: str, modules: nn.ModuleList, lr: float, momentum: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """The optimizer of the models' weights."""
-    require(math.isfinite(lr) and lr > 0, "lr", lr, "a number above 0")
-    require(0 <= momentum < 1, "momentum", momentum, "in [0, 1)")
-    require(math.isfinite(weight_decay) and weight_decay >= 0, "weight_decay", weight_decay, "0 or above")
+    require(isinstance(lr, Real) and math.isfinite(lr) and lr > 0, "lr", lr, "a number above 0")
+    require(isinstance(momentum, Real) and 0 <= momentum < 1, "momentum", momentum, "in [0, 1)")
+    decays = isinstance(weight_decay, Real) and math.isfinite(weight_decay) and weight_decay >= 0
+    require(decays, "weight_decay", weight_decay, "0 or above")
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     parameters = [parameter for parameter in modules.parameters() if parameter.requires_grad]
@@ -269,10 +271,7 @@ def build_augments(
 
 def check_colours(name: str, data: LabeledData) -> None:
     """Operations on colours know 0..255 of whole numbers and 0..1 of others."""
-    if data.inputs.dtype == torch.uint8:
-        return
-    images = data.inputs if isinstance(data.inputs, Tensor) else data.take(torch.arange(min(len(data), 512)))
-    low, high = images.aminmax()
+    low, high = colour_range(data.inputs)
     if low < 0 or high > 1:
         raise InputError(
             f"augmentation {name!r} is for colours in 0..1, the images hold {low:g}..{high:g}; "

@@ -63,7 +63,7 @@ def load(path: Path) -> dict[str, Any]:
             metadata = file.metadata()
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or no checkpoint ({error}); start afresh with another --out") from error
+        raise InputError(f"{path} is damaged or no checkpoint ({error}); fetch it again, or begin anew") from error
     if not is_ours(metadata):
         raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another --out")
     header = json.loads(metadata[_KEY])

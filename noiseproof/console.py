@@ -6,9 +6,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -87,8 +89,8 @@ def print_recipes() -> None:
     """The table of `noiseproof recipes`."""
     from noiseproof.recipes import RECIPES
 
-    rows = [(name, one.about, one.paper) for name, one in RECIPES.items()]
-    show(table("Recipes", ("name", "what it is", "from"), rows))
+    rows = [(name, one.verb, one.about, one.paper) for name, one in RECIPES.items()]
+    show(table("Recipes", ("name", "for", "what it is", "from"), rows))
 
 
 def print_spectrum(found: RunSpectrum) -> None:
@@ -117,11 +119,14 @@ def print_experiments() -> None:
     show(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
 
 
+def wrote(path: Path, more: str = "") -> None:
+    """Say where a file or folder is, whatever brackets its name has."""
+    console.print(f"Wrote [bold]{escape(str(path))}[/bold]{escape(more)}")
+
+
 def print_outcome(experiment: Experiment, outcome: Outcome) -> None:
     """The table of a finished experiment, and where its files are."""
-    from rich.markup import escape
-
     figures = experiment.table(outcome.done)
     if figures is not None:
         show(table(f"{experiment.title} ({experiment.paper})", *figures))
-    console.print(f"Wrote [bold]{escape(str(outcome.picture))}[/bold] and {escape(str(outcome.results))}")
+    wrote(outcome.picture, f" and {outcome.results}")

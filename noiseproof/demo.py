@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markup import escape
 
 from noiseproof import files, methods
-from noiseproof.console import console, show, table
+from noiseproof.console import console, show, table, wrote
 from noiseproof.data import load, noise
 from noiseproof.plots import plot_runs
 from noiseproof.progress import reporter
@@ -67,7 +66,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     write_report(out / "report.html", shown, picture=picture, table=(header, rows))
     show(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
-    console.print(f"Wrote {escape(str(picture))} and {escape(str(out / 'report.html'))}")
+    wrote(picture, f" and {out / 'report.html'}")
     return results
 
 

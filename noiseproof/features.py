@@ -17,6 +17,7 @@ from noiseproof import checkpoint, files, models
 from noiseproof.assemble import pick_device
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Normalize
+from noiseproof.data.form import InputForm
 from noiseproof.errors import InputError
 from noiseproof.evaluate import block_size, eval_mode
 from noiseproof.models import Backbone
@@ -39,31 +40,27 @@ class Features:
     Args:
         backbone: a network with `features` (B, …) -> (B, F); its head is not used.
         normalize: raw inputs -> what the network takes.
-        input_shape: the shape of one raw input.
+        form: what a raw input looks like.
         architecture: the name the network was built by, if it was.
     """
 
     def __init__(
-        self, backbone: Backbone, normalize: Normalize, input_shape: tuple[int, ...], architecture: str | None = None
+        self, backbone: Backbone, normalize: Normalize, form: InputForm, architecture: str | None = None
     ) -> None:
         self.backbone, self.normalize = backbone, normalize
-        self.input_shape, self.architecture = input_shape, architecture
+        self.form, self.architecture = form, architecture
 
     def __repr__(self) -> str:
         return f"Features({self.architecture or type(self.backbone).__name__})"
 
     def __call__(self, data: LabeledData, rows: Tensor | None = None) -> Tensor:
         """Features (m, F) of the examples `rows` of a data set, or of all, on the CPU."""
-        if data.input_shape != self.input_shape:
-            raise InputError(
-                f"the data has inputs of shape {data.input_shape}, the backbone takes {self.input_shape}; "
-                "bring both to one size (--image-size)"
-            )
+        data = self.form.match("the data", data)
         rows = torch.arange(len(data)) if rows is None else rows
         device = self.normalize.mean.device
         features = torch.empty(len(rows), self.backbone.num_features)
         with eval_mode(self.backbone), torch.no_grad():
-            for at in torch.arange(len(rows)).split(block_size(self.input_shape)):
+            for at in torch.arange(len(rows)).split(block_size(self.form.shape)):
                 block = self.normalize(data.take(rows[at]).to(device))
                 features[at] = self.backbone.features(block).float().cpu()
         return features
@@ -73,7 +70,7 @@ class Features:
         state = {
             "backbone": without_head(self.backbone),
             "normalize": self.normalize.state_dict(),
-            "input_shape": list(self.input_shape),
+            **self.form.state(),
             "architecture": self.architecture,
         }
         checkpoint.save(path, state)
@@ -140,15 +137,15 @@ def load_backbone(
     weights, state, path = read_weights(run)
     if "input_shape" not in state:
         raise InputError(f"{path} holds weights alone; pass the folder of a finished run of pretrain or fit")
-    shape = tuple(state["input_shape"])
+    form = InputForm.from_state(state)
     make = state["architecture"] if model is None else model
     if make is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
-    backbone = _build(make, shape) if isinstance(make, str) else as_backbone(make())
+    backbone = _build(make, form.shape) if isinstance(make, str) else as_backbone(make())
     load_weights([backbone], weights, path)
     place = pick_device(device)
     normalize = Normalize(state["normalize"]["mean"], state["normalize"]["std"]).to(place)
-    return Features(backbone.to(place).eval(), normalize, shape, make if isinstance(make, str) else None)
+    return Features(backbone.to(place).eval(), normalize, form, make if isinstance(make, str) else None)
 
 
 def at_random(features: Features, seed: int = 0) -> Features:
@@ -159,16 +156,16 @@ def at_random(features: Features, seed: int = 0) -> Features:
     """
     if features.architecture is None:
         raise InputError("the network has no name here to make it anew by; compare with one of your own")
-    return untrained(features.architecture, features.normalize, features.input_shape, seed)
+    return untrained(features.architecture, features.normalize, features.form, seed)
 
 
-def untrained(architecture: str, normalize: Normalize, input_shape: tuple[int, ...], seed: int = 0) -> Features:
+def untrained(architecture: str, normalize: Normalize, form: InputForm, seed: int = 0) -> Features:
     """A network by name, with fresh weights."""
     device = normalize.mean.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        network = _build(architecture, input_shape)
-    return Features(network.to(device).eval(), normalize, input_shape, architecture)
+        network = _build(architecture, form.shape)
+    return Features(network.to(device).eval(), normalize, form, architecture)
 
 
 def _build(architecture: str, input_shape: tuple[int, ...]) -> Backbone:

@@ -129,6 +129,8 @@ class Loop:
             self.set_rate(run.epoch + number / len(batches))
             with self.precision():
                 loss = method.loss(run, batch)
+            if not loss.requires_grad:
+                raise InputError("the loss depends on no trainable weight: the network returns logits without gradient")
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()
@@ -168,14 +170,16 @@ class Loop:
         assert self.order is not None
         run = self.run
         loss = distributed.total(self.loss_sum).item() / len(self.order)
-        if not math.isfinite(loss):
+        distance = self.distance()
+        if not math.isfinite(loss + distance):
+            what = f"training loss became {loss}" if not math.isfinite(loss) else f"weights became {distance}"
             remedy = f"set clip=1.0 or lower lr (now {self.base_lr[0]})"
-            raise InputError(f"the training loss became {loss} in epoch {run.epoch + 1}; {remedy}")
+            raise InputError(f"the {what} in epoch {run.epoch + 1}; {remedy}")
         self.seconds += self.epoch_seconds
         run.epoch += 1
         record: dict[str, Any] = {
             "epoch": run.epoch, "step": run.step, "lr": run.lr, "loss": loss,
-            "examples": len(self.order), "distance": self.distance(),
+            "examples": len(self.order), "distance": distance,
             "examples_per_second": len(self.order) / max(self.epoch_seconds, 1e-9), "seconds": self.seconds,
         }  # fmt: skip
         if len(self.order) < len(run.data) and run.data.wrong is not None:

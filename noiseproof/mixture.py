@@ -17,6 +17,7 @@ import numpy as np
 
 FLOOR = 1e-3  # the least standard deviation of a mode, relative to that of all values
 LIMIT = 10_000  # more values than this are represented by as many of their quantiles
+_LARGEST = 1e150  # of the values: their squares must be numbers too
 _STEPS, _TOLERANCE = 200, 1e-6  # at most; the least gain in mean log-likelihood
 
 Pair = tuple[float, float]  # of the lower and the upper mode
@@ -42,18 +43,17 @@ class TwoModes:
 
 
 def fit_two_modes(values: np.ndarray) -> TwoModes | None:
-    """The fit to values (n,), or None where they are fewer than two, not all finite, or all alike."""
+    """The fit to values (n,), or None where they are fewer than two, not all below 1e150 in size, or all alike."""
     x = np.sort(np.asarray(values, dtype=np.float64).ravel())
-    if len(x) < 2 or not np.isfinite(x).all() or not x[-1] > x[0]:
+    if len(x) < 2 or not -_LARGEST < x[0] < x[-1] < _LARGEST:  # NaN, sorted last, is neither
         return None
     if len(x) > LIMIT:
         x = x[((np.arange(LIMIT) + 0.5) * len(x) / LIMIT).astype(np.int64)]
-    scale = x.std()
-    if not scale > 0:  # those that differ were left out
+    floor = (FLOOR * x.std()) ** 2
+    if not floor > 0:  # those that differ were left out, or differ by next to nothing
         return None
     shift = x.mean()
     x = x - shift
-    floor = (FLOOR * scale) ** 2
     upper = (np.arange(len(x)) >= best_split(x)).astype(np.float64)
     previous = -np.inf
     for _ in range(_STEPS):

@@ -13,6 +13,7 @@ from noiseproof import checkpoint, models
 from noiseproof.assemble import pick_device
 from noiseproof.data.augment import Normalize
 from noiseproof.data.checks import parse_inputs
+from noiseproof.data.form import InputForm
 from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError
 from noiseproof.evaluate import block_size, eval_mode, probabilities
@@ -28,7 +29,7 @@ class Predictor:
         models: one or more networks from normalised inputs to logits; their probabilities are averaged.
         normalize: raw inputs -> what the networks take.
         class_names: K names.
-        input_shape: the shape of one raw input.
+        form: what a raw input looks like.
         architecture: the name the networks were built by, if they were.
     """
 
@@ -37,11 +38,11 @@ class Predictor:
         models: nn.ModuleList,
         normalize: Normalize,
         class_names: tuple[str, ...],
-        input_shape: tuple[int, ...],
+        form: InputForm,
         architecture: str | None = None,
     ) -> None:
         self.models, self.normalize, self.class_names = models, normalize, class_names
-        self.input_shape, self.architecture = input_shape, architecture
+        self.form, self.architecture = form, architecture
 
     @property
     def device(self) -> torch.device:
@@ -51,17 +52,18 @@ class Predictor:
     def predict_proba(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
         """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had."""
         shape = tuple(inputs.shape) if isinstance(inputs, InputSource) else tuple(np.shape(inputs))
-        if shape[1:] != self.input_shape:
+        if shape[1:] != self.form.shape:
             raise InputError(
-                f"inputs must be (n, {', '.join(map(str, self.input_shape))}), got {shape}; "
+                f"inputs must be (n, {', '.join(map(str, self.form.shape))}), got {shape}; "
                 "give them as the training set had them"
             )
         if shape[0] == 0:
             return np.zeros((0, len(self.class_names)), dtype=np.float32)
         given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
+        self.form.check("the batch", given)
         result = np.empty((shape[0], len(self.class_names)), dtype=np.float32)
         with eval_mode(self.models):
-            for rows in torch.arange(shape[0]).split(block_size(self.input_shape)):
+            for rows in torch.arange(shape[0]).split(block_size(self.form.shape)):
                 block = self.normalize(take(given, rows).to(self.device))
                 result[rows.numpy()] = probabilities(self.models, block).float().cpu().numpy()
         return result
@@ -76,7 +78,7 @@ class Predictor:
             "models": [model.state_dict() for model in self.models],
             "normalize": self.normalize.state_dict(),
             "class_names": list(self.class_names),
-            "input_shape": list(self.input_shape),
+            **self.form.state(),
             "architecture": self.architecture,
         }
         checkpoint.save(path, state)
@@ -101,7 +103,7 @@ def load_model(
     state = checkpoint.load(path)
     if "class_names" not in state:
         raise InputError(f"{path} holds no trained model; pass the folder of a finished run")
-    names, shape, architecture = state["class_names"], tuple(state["input_shape"]), state["architecture"]
+    names, form, architecture = state["class_names"], InputForm.from_state(state), state["architecture"]
     if model is None and architecture is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
     make = architecture if model is None else model
@@ -110,9 +112,11 @@ def load_model(
     built: list[nn.Module]
     if isinstance(make, str):
         name, options = split_call(make, kind="model")
-        built = [models.build(name, shape, len(names), **options) for _ in state["models"]]
+        built = [models.build(name, form.shape, len(names), **options) for _ in state["models"]]
     else:
         built = [make() for _ in state["models"]]
+        if not all(isinstance(one, nn.Module) for one in built):
+            raise InputError(f"model must make a network, got {type(built[0]).__name__}")
     for network, weights in zip(built, state["models"], strict=True):
         try:
             network.load_state_dict(weights)
@@ -122,4 +126,4 @@ def load_model(
     normalize = Normalize(state["normalize"]["mean"], state["normalize"]["std"])
     place = pick_device(device)
     networks = nn.ModuleList(built).to(place).eval()
-    return Predictor(networks, normalize.to(place), tuple(names), shape, architecture)
+    return Predictor(networks, normalize.to(place), tuple(names), form, architecture)

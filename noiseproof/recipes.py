@@ -1,7 +1,9 @@
-"""The papers' training recipes by name: what `fit` is called with, ready to be changed in part.
+"""The papers' training recipes by name: what `fit` or `pretrain` is called with, ready to be changed in part.
 
     noiseproof fit cifar-10-batches-py --noise symmetric:0.4 --recipe sop-cifar10-sym
+    noiseproof pretrain cifar-10-batches-py --recipe sane-cifar10
     nf.fit(data=data, **nf.recipe("sop-cifar10-sym"))
+    pretrain(data=data, **nf.recipe("sane-cifar10", "pretrain"))
 
 What the command line is given beside `--recipe` wins over the recipe: `--recipe sop-cifar10-sym --method ce` is the
 cross-entropy of the same table.
@@ -9,20 +11,23 @@ cross-entropy of the same table.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from noiseproof.errors import unknown
+from noiseproof.errors import InputError, unknown
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Arguments of `fit`, by the names of its parameters."""
+    """Arguments of `fit` or `pretrain`, by the names of their parameters."""
 
     about: str
     paper: str
     options: dict[str, Any]
     method: str
+    verb: str = "fit"
+    image_size: int | None = None  # what to read the images at
 
 
 # Table A.1 of Liu et al. (2022). Its rates of u and v are those of the authors' code, divided by the batch size, not
@@ -65,6 +70,36 @@ _LARGE_BATCH = {
 }  # fmt: skip
 _LABEL_NOISE = {**_LARGE_BATCH, "epochs": 256, "batch_size": 32}
 
+# Section 4 and Appendix B of Zhou et al. (2021). Not given there: ι (1 − ι is that of MoCo's authors: 0.99 in their
+# CIFAR-10 notebook, 0.999 on ImageNet), d (128, as MoCo), the width of the head's hidden layers (that of the features),
+# λ of Tables 1 and 2 (0.5, the best of Table 5), the strength of the augmentations (simclr: that of MoCo v2). MoCo has
+# SANE's 2,000 epochs of CIFAR-10 here, 4,000 there. Of ImageNet Table 2 also has 800 epochs.
+_ZHOU = "Zhou et al. 2021, Appendix B"
+_CONTRAST = {
+    "model": "resnet50", "batch_size": 256, "lr": 0.03, "momentum": 0.9, "weight_decay": 1e-4, "optimizer": "sgd",
+    "schedule": "cosine", "augment": "simclr",
+}  # fmt: skip
+_CONTRAST_CIFAR10 = {**_CONTRAST, "epochs": 2000}
+_CONTRAST_IMAGENET = {**_CONTRAST, "epochs": 200}
+_STRONG = {"mix_augment": "sane-strong"}
+_SINGLE = {**_CONTRAST_IMAGENET, "crop_sizes": (96,)}
+_MULTI = {**_CONTRAST_IMAGENET, "crop_sizes": (224, 192, 160, 128, 96)}
+
+
+def _pretrain(about: str, options: dict[str, Any], method: str, image_size: int | None = None) -> Recipe:
+    return Recipe(about, _ZHOU, options, method, "pretrain", image_size)
+
+
+def _sane_cifar10(crops: int) -> str:
+    refinery = "lam=0.5, temperature=0.2, sharpness=0.8, m1=0.0, m2=1.0, kappa=2.0"
+    return f"sane({refinery}, crops={crops}, dictionary_size=4096, ema=0.99)"
+
+
+def _sane_imagenet(crops: int) -> str:
+    refinery = "lam=0.5, temperature=0.2, sharpness=1.0, m1=0.5, m2=10.0, kappa=0.1"
+    return f"sane({refinery}, crops={crops}, dictionary_size=65536, ema=0.999)"
+
+
 RECIPES: dict[str, Recipe] = {
     "lnsgd-ls": Recipe("label-noise SGD, large then small rate", _WEI, _LABEL_NOISE, "label_noise(ce, rate=0.1)"),
     "lnsgd-s": Recipe(
@@ -101,15 +136,74 @@ RECIPES: dict[str, Recipe] = {
         "CRUST on mini-WebVision, medoids as in the paper", _MIRZASOLEIMAN,
         {**_CRUST, "model": "inception_resnet_v2", "epochs": 90, "schedule": "multi_step([30, 60])"}, _CRUST_METHOD,
     ),
+    "moco-cifar10": _pretrain(
+        "MoCo v2 on CIFAR-10, for as long as SANE; ema is not in the paper", _CONTRAST_CIFAR10,
+        "moco(temperature=0.2, dictionary_size=4096, ema=0.99)",
+    ),
+    "sane-cifar10": _pretrain(
+        "SANE on CIFAR-10, weak views; ema is not in the paper", _CONTRAST_CIFAR10, _sane_cifar10(crops=0)
+    ),
+    "sane-cifar10-strong": _pretrain(
+        "SANE on CIFAR-10, strong views; ema is not in the paper", {**_CONTRAST_CIFAR10, **_STRONG},
+        _sane_cifar10(crops=1),
+    ),
+    "moco-imagenet": _pretrain(
+        "MoCo v2 on ImageNet, with SANE's head of three layers; ema is not in the paper", _CONTRAST_IMAGENET,
+        "moco(temperature=0.2, dictionary_size=65536, ema=0.999)", 224,
+    ),
+    "sane-single-imagenet": _pretrain(
+        "SANE-Single on ImageNet, weak views; lam and ema are not in the paper", _SINGLE, _sane_imagenet(crops=1), 224
+    ),
+    "sane-single-imagenet-strong": _pretrain(
+        "SANE-Single on ImageNet, strong views; lam and ema are not in the paper", {**_SINGLE, **_STRONG},
+        _sane_imagenet(crops=1), 224,
+    ),
+    "sane-multi-imagenet": _pretrain(
+        "SANE-Multi on ImageNet, five weak crops; lam and ema are not in the paper", _MULTI, _sane_imagenet(crops=5),
+        224,
+    ),
+    "sane-multi-imagenet-strong": _pretrain(
+        "SANE-Multi on ImageNet, five strong crops; lam and ema are not in the paper", {**_MULTI, **_STRONG},
+        _sane_imagenet(crops=5), 224,
+    ),
 }  # fmt: skip
 
 
-def recipe(name: str) -> dict[str, Any]:
-    """The arguments of `fit` that a recipe stands for.
+def find(name: str, verb: str) -> Recipe:
+    """The recipe of that name for `fit` or `pretrain`.
 
     Raises:
-        InputError: there is no such recipe.
+        InputError: there is none, or it is for the other verb.
     """
-    if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
-    return {**RECIPES[name].options, "method": RECIPES[name].method}
+    own = [key for key, one in RECIPES.items() if one.verb == verb]
+    if name in own:
+        return RECIPES[name]
+    if name in RECIPES:
+        other = RECIPES[name].verb
+        raise InputError(f"recipe {name!r} is for {other}, not for {verb}; choose from {', '.join(sorted(own))}")
+    raise unknown("recipe", name, own)
+
+
+def recipe(name: str, verb: str = "fit") -> dict[str, Any]:
+    """The arguments of `fit`, or of `pretrain`, that a recipe stands for.
+
+    Raises:
+        InputError: there is no such recipe, or it is for the other verb.
+    """
+    found = find(name, verb)
+    return {**found.options, "method": found.method}
+
+
+def fill(options: dict[str, Any], given: Container[str], verb: str) -> dict[str, Any]:
+    """The options of a command line; where it gives none, those of the recipe it names under "recipe", if any."""
+    if options["recipe"] is None:
+        return options
+    found = find(options["recipe"], verb)
+    size = {} if found.image_size is None else {"image_size": found.image_size}
+    asked = {**found.options, **size, "method": found.method}
+    return options | {key: _text(value) for key, value in asked.items() if key not in given}
+
+
+def _text(value: Any) -> Any:
+    """Several values as the command line writes them: weak,strong."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value

@@ -35,7 +35,7 @@ def write_report(
     header, rows = table or figures(result)
     data = result.data
     page = environment.get_template("report.html.j2").render(
-        title=f"{result.method.title()} on {len(data):,} examples",
+        title=f"{result.method.title()} on {len(result.run.data):,} examples",
         method=result.method.describe(),
         classes=data.num_classes,
         noise=None if data.noise_rate is None else f"{100 * data.noise_rate:.1f} %",

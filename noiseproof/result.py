@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from noiseproof import files, labels
 from noiseproof.data import LabeledData
+from noiseproof.data.form import InputForm
 from noiseproof.evaluate import Tally, losses, predict_all
 from noiseproof.method import Beliefs, Method, Run
 from noiseproof.predictor import FILE, Predictor
@@ -63,7 +64,7 @@ class FitResult:
         if rows[1] is not None:
             beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])
             split[rows[1].numpy()] = "val"
-        predictor = Predictor(run.models, run.normalize, data.class_names, data.input_shape, architecture)
+        predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
         return cls(
             run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
             test, believed.get("test"),

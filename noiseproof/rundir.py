@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from noiseproof import checkpoint, distributed, files
 from noiseproof.data import LabeledData
+from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 
@@ -48,17 +50,28 @@ def describe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, LabeledData):
-        rows = torch.linspace(0, len(value) - 1, min(len(value), 64)).long()
         return {
             "examples": len(value),
             "input_shape": list(value.input_shape),
             "classes": value.num_classes,
+            "names_crc": zlib.crc32(repr(value.class_names).encode()),
             "labels_crc": zlib.crc32(value.labels.numpy().tobytes()),
-            "inputs_crc": zlib.crc32(value.take(rows).contiguous().numpy().tobytes()),
+            "inputs_crc": _inputs_crc(value),
         }
     if isinstance(value, list | tuple):
         return [describe(one) for one in value]
     return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _inputs_crc(data: LabeledData) -> int:
+    """A checksum of the inputs: of all that are in memory, of 64 where each would have to be decoded."""
+    base = data.inputs.base if isinstance(data.inputs, Rows) else data.inputs
+    n = len(data)
+    rows = torch.arange(n) if isinstance(base, Tensor) else torch.linspace(0, n - 1, min(n, 64)).long()
+    crc = 0
+    for block in rows.split(4096):
+        crc = zlib.crc32(data.take(block).contiguous().numpy().tobytes(), crc)
+    return crc
 
 
 class RunDir:
@@ -69,6 +82,7 @@ class RunDir:
             raise InputError(f"checkpoints need seconds above 0 and steps of 1 or more, got {seconds} and {steps}")
         self.path, self.seconds, self.steps, self.verb = path, seconds, steps, verb
         self._saved = time.monotonic()
+        self._commanded = False  # whether a command line began the run
         self.writes = distributed.is_main()
 
     @classmethod
@@ -90,17 +104,30 @@ class RunDir:
         """Raise an InputError if there is a run here already."""
         if not self.writes:
             return
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; choose a folder for --out")
         if (self.path / CHECKPOINT).exists():
             raise InputError(f"{self.path} already holds a run; pass --resume to continue it or choose another --out")
         taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
-        if taken:
+        if taken and not self._is_unborn(taken):
             raise InputError(f"{self.path} has a {taken[0]} of its own already; choose another --out")
+
+    def _is_unborn(self, taken: list[str]) -> bool:
+        """Whether what is here was left by a run killed before its first checkpoint."""
+        if not set(taken) <= {CONFIG, HISTORY} or ((path := self.path / HISTORY).exists() and path.stat().st_size):
+            return False
+        try:
+            self.config()
+        except InputError:
+            return False
+        return True
 
     def create(self, call: dict[str, Any], notes: dict[str, Any] | None = None) -> None:
         """Begin a new run here."""
         from noiseproof import __version__
 
         self.ensure_free()
+        self._commanded = "command" in (notes or {})
         if not self.writes:
             return
         config = {"noiseproof": __version__, "torch": torch.__version__, "call": call, "notes": notes or {}}
@@ -109,7 +136,8 @@ class RunDir:
 
     def resume(self, call: dict[str, Any]) -> dict[str, Any]:
         """The saved state of the run here, which must have been begun by the same `call`."""
-        saved = self.config()["call"]
+        config = self.config()
+        saved, self._commanded = config["call"], "command" in config["notes"]
         state = checkpoint.load(self.path / CHECKPOINT)
         if "batches_done" not in state:
             raise InputError(
@@ -179,6 +207,8 @@ class RunDir:
 
     def how_to_resume(self) -> str:
         """For the message of an interrupted run."""
+        if not self._commanded:
+            return "saved; go on by the same call with resume=True"
         world = distributed.world()
         start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
-        return f"saved; go on with: {start} {self.verb} --out {self.path} --resume"
+        return f"saved; go on with: {start} {self.verb} --out {shlex.quote(str(self.path))} --resume"

@@ -24,6 +24,11 @@ from noiseproof.result import FitResult
 from noiseproof.rundir import RunDir, describe_call
 
 
+def refuse_torchrun() -> None:
+    if distributed.launched():
+        raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
+
+
 def fit(
     model: str | nn.Module | Callable[[], nn.Module],
     data: LabeledData,
@@ -83,8 +88,7 @@ def fit(
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    if distributed.launched():
-        raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
+    refuse_torchrun()
     settings = assemble.Settings(
         epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, weight_decay=weight_decay, optimizer=optimizer,
         schedule=schedule, clip=clip, precision=precision, seed=seed, device=device,

@@ -18,6 +18,7 @@ from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.plots import plot_runs
 from noiseproof.progress import Silent
+from noiseproof.rundir import RESULTS, RunDir
 from noiseproof.train import fit
 
 
@@ -220,8 +221,10 @@ class _SignalAt(Silent):
 
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted, match=r"stopped after step 7 .* noiseproof fit --out .*run --resume"):
+    with pytest.raises(Interrupted, match=r"stopped after step 7 .* by the same call with resume=True"):
         run(digits, out=tmp_path / "run", progress=_SignalAt(7))
+    with pytest.raises(Interrupted, match=r"stopped after step 7 .* noiseproof fit --out '.*a run' --resume"):
+        run(digits, out=tmp_path / "a run", progress=_SignalAt(7), notes={"command": {}})
     result = run(digits, out=tmp_path / "run", resume=True)
     assert result.run.epoch == 2
     assert signal.getsignal(signal.SIGINT) is before
@@ -449,3 +452,90 @@ def test_images_of_many_channels_have_a_report(tmp_path):
     images = torch.randint(0, 256, (40, 5, 8, 8), dtype=torch.uint8)
     fit("mlp", LabeledData(images, torch.arange(40) % 2), "ce", epochs=1, out=tmp_path)
     assert (tmp_path / "report.html").exists()
+
+
+def test_images_on_another_scale_are_refused(digits):
+    def scaled(data, by):
+        return LabeledData(data.inputs.float() * by, data.labels)
+
+    bytes_, raw, unit = digits, [scaled(one, 1) for one in digits], [scaled(one, 1 / 255) for one in digits]
+    for train, test, phrase in (
+        (raw, bytes_, "test has uint8 images, the training set's were floats beyond 0..1"),
+        (bytes_, raw, "test has images up to 255, the training set's were bytes or lay in 0..1; divide by 255"),
+        (unit, raw, "test has images up to 255"),
+    ):
+        with pytest.raises(InputError, match=phrase):
+            run(train, test=test[1])
+    for train, test in ((bytes_, unit), (unit, bytes_), (raw, raw)):
+        result = run(train, test=test[1], epochs=1)
+        assert result.final["test_accuracy"] == pytest.approx(
+            run(train, test=train[1], epochs=1).final["test_accuracy"]
+        )
+        assert result.predict(test[1].inputs).shape == (len(test[1]),)
+    with pytest.raises(InputError, match="the batch has uint8 images"):
+        run(raw, epochs=1).predict(bytes_[1].inputs)
+
+
+def test_a_run_whose_last_step_leaves_no_numbers_says_so(digits):
+    with pytest.raises(InputError, match=r"weights became (inf|nan) in epoch 1; set clip=1.0 or lower lr"):
+        run(digits, epochs=1, batch_size="all", lr=1e30, schedule="constant")
+
+
+class Moody(nn.Module):
+    """A network that does as it should in evaluation mode only."""
+
+    def __init__(self, training):
+        super().__init__()
+        self.linear, self.other = nn.Linear(64, 10), training
+
+    def forward(self, x):
+        logits = self.linear(x.flatten(1))
+        return self.other(logits) if self.training else logits
+
+
+@pytest.mark.parametrize(
+    ("training", "phrase"),
+    [
+        (lambda logits: (logits, None), "must return logits, a float tensor, in training too, got tuple"),
+        (lambda logits: logits.long(), "must return logits, a float tensor, in training too, got torch.int64"),
+        (lambda logits: logits.detach(), "the loss depends on no trainable weight"),
+    ],
+)
+def test_networks_that_train_otherwise_than_they_predict(digits, training, phrase):
+    with pytest.raises(InputError, match=phrase):
+        run(digits, model=Moody(training))
+
+
+def test_lazy_layers(digits):
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+    assert run(digits, model=model).final["train_accuracy"] > 0.2
+
+
+def test_numbers_of_numpy(digits):
+    result = run(digits, epochs=np.int64(1), batch_size=np.int32(64), seed=np.uint8(3), lr=np.float32(0.05))
+    assert result.run.epoch == 1
+    for name, value in (("lr", "0.1"), ("clip", "1"), ("momentum", None), ("epochs", True), ("weight_decay", "x")):
+        with pytest.raises(InputError, match=f"{name} must be"):
+            run(digits, **{name: value})
+
+
+def test_resuming_looks_at_all_of_the_data(digits, tmp_path):
+    train = digits[0]
+    run(digits, epochs=1, out=tmp_path / "a")
+    changed = train.inputs.clone()
+    changed[1] = 255 - changed[1]
+    for other in (LabeledData(changed, train.labels), train.with_class_names(list("klmnopqrst"))):
+        with pytest.raises(InputError, match="was begun with data="):
+            run([other], epochs=1, out=tmp_path / "a", resume=True)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(digits, tmp_path):
+    out = tmp_path / "ä b"
+    run(digits, epochs=1, out=out)
+    for name in ("checkpoint.safetensors", *RESULTS):
+        (out / name).unlink(missing_ok=True)
+    with pytest.raises(InputError, match=r"has a config.json of its own"):  # it trained: there is a history
+        run(digits, epochs=1, out=out)
+    (out / "history.jsonl").write_text("")
+    assert run(digits, epochs=1, out=out).run.epoch == 1
+    assert "resume=True" in RunDir(out).how_to_resume()  # begun in Python

@@ -53,8 +53,17 @@ def test_agrees_with_scikit_learn(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_two_modes() -> None:
-    for values in ([], [1.0], [2.0] * 9, [1.0, np.nan], [1.0, np.inf]):
+    for values in ([], [1.0], [2.0] * 9, [1.0, np.nan], [np.nan] * 2, [1.0, np.inf], [-np.inf, 1.0]):
         assert fit_two_modes(np.array(values)) is None
+
+
+def test_values_whose_squares_are_no_numbers() -> None:
+    for values in ([0.0, 1e200], [-1e308, 1e308], [1e308] * 3 + [1e307], [0.0, 1e-160], [0.0, 1e-300]):
+        assert fit_two_modes(np.array(values)) is None
+    for size in (1e-100, 1e140):
+        modes = fit_two_modes(np.array([0.0, 0.1, 0.9, 1.0]) * size)
+        assert modes is not None
+        assert modes.mean == pytest.approx((0.05 * size, 0.95 * size), rel=1e-9, abs=0)
 
 
 def test_values_that_repeat_do_not_break_it() -> None:

@@ -1,25 +1,32 @@
-"""Every recipe is a call of `fit` that its own checks accept; the command line lets other options win."""
+"""Every recipe is a call of `fit` or `pretrain` that its own checks accept; other options of the command line win."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from noiseproof import methods, models, schedule
+from noiseproof import methods, models, pretrain, schedule
 from noiseproof.cli import app
+from noiseproof.data import LabeledData, load
 from noiseproof.data.augment import policy
 from noiseproof.errors import InputError
+from noiseproof.pretrain import SANE
+from noiseproof.pretrain.train import view_augments
 from noiseproof.recipes import RECIPES, recipe
 from noiseproof.spec import split_call
 from noiseproof.train import fit
 
+FITS = [name for name, one in RECIPES.items() if one.verb == "fit"]
+PRETRAINS = [name for name, one in RECIPES.items() if one.verb == "pretrain"]
 
-@pytest.mark.parametrize("name", RECIPES)
+
+@pytest.mark.parametrize("name", FITS)
 def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     options = recipe(name)
     assert set(options) <= set(inspect.signature(fit).parameters)
@@ -31,6 +38,111 @@ def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     schedule.parse(options["schedule"])
     name, more = split_call(options["model"], kind="model")
     models.build(name, (3, 96, 96), 10, **more)
+
+
+@pytest.mark.parametrize("name", PRETRAINS)
+def test_a_recipe_is_a_call_of_pretrain(name: str) -> None:
+    options = recipe(name, "pretrain")
+    assert set(options) <= set(inspect.signature(pretrain.pretrain).parameters)
+    method = pretrain.build(options["method"])
+    side = RECIPES[name].image_size or 32
+    picture = LabeledData(torch.zeros(2, 3, side, side, dtype=torch.uint8), [0, 1])
+    given = [options["augment"], options.get("mix_augment"), options.get("crop_sizes")]
+    views = [
+        policy(view, side) if isinstance(view, str) else view
+        for view in view_augments(*given, method.num_views, picture)
+    ]
+    sizes = [view(picture.inputs, torch.Generator().manual_seed(0)).shape[-1] for view in views]
+    extra = [224, 192, 160, 128, 96] if "multi" in name else [96] if "single" in name else [32] * ("strong" in name)
+    assert sizes == [side, side, *extra]
+    assert ["RandAugment" in repr(view) for view in views] == [False, False, *["strong" in name] * len(extra)]
+    schedule.parse(options["schedule"])
+
+
+def test_the_recipes_of_pretrain_are_the_papers() -> None:
+    """Section 4 and Appendix B of Zhou et al. (2021)."""
+    for name in PRETRAINS:
+        options = recipe(name, "pretrain")
+        kept = ("model", "batch_size", "lr", "momentum", "weight_decay", "schedule")
+        assert [options[key] for key in kept] == ["resnet50", 256, 0.03, 0.9, 1e-4, "cosine"]
+        cifar = "cifar10" in name
+        method = pretrain.build(options["method"])
+        assert (options["epochs"], method.dictionary_size) == ((2000, 4096) if cifar else (200, 65536))
+        assert method.temperature == 0.2
+        if isinstance(method, SANE):
+            found = (method.sharpness, method.kappa, method.m1, method.m2)
+            assert found == ((0.8, 2, 0, 1) if cifar else (1, 0.1, 0.5, 10))
+            assert (method.side, method.mixup, method.p, method.q) == ("query", "momentum", True, True)
+    assert len(PRETRAINS) == 8
+
+
+def pictures(folder: Path) -> None:
+    """60 digits as files."""
+    from PIL import Image
+
+    folder.mkdir()
+    for i, image in enumerate(load("digits").inputs[:60]):
+        Image.fromarray(image[0].numpy()).save(folder / f"{i}.png")
+
+
+def test_pretrain_by_a_recipe(tmp_path: Path) -> None:
+    pictures(tmp_path / "photos")
+    words = ["--epochs", "1", "--model", "cnn3(width=4)", "--batch-size", "20", "--device", "cpu", "-q"]
+    for name, more, views in (
+        ("sane-cifar10", [], 2),
+        ("sane-single-imagenet-strong", ["--image-size", "8", "--crop-sizes", "6"], 3),
+    ):
+        out = tmp_path / name
+        arguments = ["pretrain", str(tmp_path / "photos"), "--recipe", name, "--out", str(out), *words, *more]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        config = json.loads((out / "config.json").read_text())
+        call = config["call"]
+        assert (call["epochs"], call["batch_size"], call["lr"], call["model"]) == (1, 20, 0.03, "cnn3(width=4)")
+        assert call["method"] == pretrain.build(recipe(name, "pretrain")["method"]).describe()
+        assert (len(call["augment"]), call["data"]["input_shape"]) == (views, [1, 8, 8])
+        assert config["notes"]["command"]["recipe"] == name
+    again = CliRunner().invoke(app, ["pretrain", "--out", str(tmp_path / "sane-cifar10"), "--resume", "-q"])
+    assert again.exit_code == 0, again.output
+
+
+def test_the_images_are_read_at_the_recipes_size(tmp_path: Path) -> None:
+    pictures(tmp_path / "photos")
+    words = ["--recipe", "moco-imagenet", "--epochs", "1", "--model", "mlp(widths=[4])", "--augment", "none"]
+    arguments = ["pretrain", str(tmp_path / "photos"), *words, "--out", str(tmp_path / "run"), "--device", "cpu", "-q"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    call = json.loads((tmp_path / "run/config.json").read_text())["call"]
+    assert call["data"]["input_shape"] == [1, 224, 224]
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "sentence"),
+    [
+        ("pretrain", "sane-cifar", "unknown recipe 'sane-cifar'; did you mean 'sane-cifar10'?"),
+        (
+            "pretrain",
+            "sop-cifar10-sym",
+            "recipe 'sop-cifar10-sym' is for fit, not for pretrain; choose from moco-cifar10,",
+        ),
+        ("fit", "sane-cifar10", "recipe 'sane-cifar10' is for pretrain, not for fit; choose from crust-cifar,"),
+        ("fit", "sop-cifar10-symm", "unknown recipe 'sop-cifar10-symm'; did you mean 'sop-cifar10-sym'?"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(command, verb: str, name: str, sentence: str) -> None:
+    code, _, err = command(verb, "digits", "--recipe", name)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {sentence}")
+    assert not Path("runs").exists()
+
+
+def test_the_table_says_what_a_recipe_is_for(command) -> None:
+    code, out, _ = command("recipes")
+    assert code == 0
+    for verb, names in (("fit", FITS), ("pretrain", PRETRAINS)):
+        for name in names:
+            line = next(line for line in out.splitlines() if f" {name} " in line)
+            assert re.search(rf"│ {verb}\b", line)
 
 
 def test_other_options_win_over_the_recipe(tmp_path: Path) -> None:

@@ -76,12 +76,21 @@ def remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
             continue
         if key in ("device", "checkpoint_seconds", "checkpoint_steps"):
             saved[key] = value
-        elif key not in ("out", "resume", "quiet") and saved[key] != value:
+        elif key not in ("out", "resume", "quiet") and str(saved[key]) != str(value):  # a recipe has numbers for text
             raise InputError(
                 f"the run in {out} was begun with {key}={saved[key]!r}, not {value!r}; "
                 "drop the option or choose another --out"
             )
     return saved | {"out": out}
+
+
+def with_recipe(context: typer.Context) -> dict[str, Any]:
+    """The options of the command line; where it gives none, those of its recipe."""
+    from noiseproof.recipes import fill
+
+    sources = {key: context.get_parameter_source(key) for key in context.params}
+    given = [key for key, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return fill(dict(context.params), given, verb=str(context.command.name))
 
 
 def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:

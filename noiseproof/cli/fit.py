@@ -101,24 +101,11 @@ def fit(
 ) -> None:
     """Fit a model that does not memorise the wrong labels."""
     context.params.update({key: common.anchored(context.params[key]) for key in ("data", "test", "labels", "init")})
-    options = common.remembered(context, out) if resume else _with_recipe(context)
+    options = common.remembered(context, out) if resume else common.with_recipe(context)
     if options["data"] is None:
         raise InputError("give the data to fit on, e.g. noiseproof fit digits --noise symmetric:0.4 (see --help)")
     with interruptible():
         _fit(options, resume, quiet)
-
-
-def _with_recipe(context: typer.Context) -> dict[str, Any]:
-    """The options of the command line; where it gives none, those of its recipe."""
-    from noiseproof.recipes import recipe
-
-    options = dict(context.params)
-    if options["recipe"] is not None:
-        for key, value in recipe(options["recipe"]).items():
-            source = context.get_parameter_source(key)
-            if source is None or source.name != "COMMANDLINE":
-                options[key] = ",".join(value) if isinstance(value, tuple) else value
-    return options
 
 
 def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
@@ -126,7 +113,9 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     import noiseproof as nf
     from noiseproof import methods
     from noiseproof.rundir import RunDir
+    from noiseproof.train import refuse_torchrun
 
+    refuse_torchrun()
     method = methods.build(options["method"])
     out = Path(options["out"] or common.fresh_folder(options["data"], method.name, options["seed"]))
     if not resume:
@@ -154,7 +143,7 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
 
 def _batch_size(value: int | str) -> int | str:
     """A number (a recipe's, or as text), or "all"; `fit` refuses the rest."""
-    return int(value) if str(value).isdigit() else value
+    return int(value) if str(value).isdecimal() else value
 
 
 def _choose_augment(text: str, data: LabeledData, views: int) -> str | list[str]:
@@ -167,12 +156,10 @@ def _choose_augment(text: str, data: LabeledData, views: int) -> str | list[str]
 
 def _show(result: FitResult, out: Path) -> None:
     """The figures of a finished run, and where its files are."""
-    from rich.markup import escape
-
-    from noiseproof.console import console, show, table
+    from noiseproof.console import show, table, wrote
     from noiseproof.report import figures
 
     title = f"{result.method.title()} on {len(result.run.data):,} examples"
     show(table(title, *figures(result)))
     files = "report.html, labels.parquet (labels by suspicion), curves.png, weights"
-    console.print(f"Wrote [bold]{escape(str(out))}[/bold]: {files}")
+    wrote(out, f": {files}")

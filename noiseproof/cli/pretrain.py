@@ -24,6 +24,8 @@ PRETRAIN_EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof pretrain photos/ --image-size 64 --method moco
 
+  noiseproof pretrain cifar-10-batches-py --recipe sane-cifar10
+
   noiseproof pretrain --out runs/photos-moco-s0 --resume
 """
 
@@ -37,6 +39,10 @@ def pretrain(
             help="As of fit, or images or a table without labels: they are used to report, never to train.",
             show_default=False,
         ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        option("A paper's settings; other options win. See: noiseproof recipes.", panel=TRAIN, show_default=False),
     ] = None,
     method: Annotated[str, option("sane, moco, or with options: 'sane(lam=0.5)'.", panel=TRAIN)] = "sane",
     model: common.Model = "auto",
@@ -80,7 +86,7 @@ def pretrain(
 ) -> None:
     """Pre-train a backbone without labels: MoCo or SANE."""
     context.params.update({key: common.anchored(context.params[key]) for key in ("data", "test")})
-    options = common.remembered(context, out) if resume else dict(context.params)
+    options = common.remembered(context, out) if resume else common.with_recipe(context)
     if options["data"] is None:
         raise InputError("give the data to pre-train on, e.g. noiseproof pretrain photos/ --image-size 64 (see --help)")
     with interruptible():
@@ -89,12 +95,11 @@ def pretrain(
 
 def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     """Run `pretrain` with the options of the command line."""
-    from rich.markup import escape
-
     from noiseproof import distributed
-    from noiseproof.console import console, table
+    from noiseproof.console import console, table, wrote
     from noiseproof.pretrain import build
     from noiseproof.pretrain import pretrain as run
+    from noiseproof.pretrain.moco import crowded
     from noiseproof.pretrain.report import figures
     from noiseproof.rundir import RunDir
 
@@ -103,6 +108,9 @@ def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     if not resume:
         RunDir(out).ensure_free()
     train, test = _load(options, quiet)
+    caution = None if quiet or resume else crowded(method, len(train))
+    if caution is not None and distributed.is_main():
+        typer.echo(f"note: {caution}", err=True)
     augment = options["augment"]
     passed = (
         "epochs", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "clip", "mix_augment", "dim",
@@ -125,7 +133,7 @@ def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     if not distributed.is_main():
         return
     console.print(table(f"{method.title()} on {len(train):,} examples", *figures(result)))
-    console.print(f"Wrote [bold]{escape(str(out))}[/bold]: report.html, backbone.safetensors, pictures")
+    wrote(out, ": report.html, backbone.safetensors, pictures")
 
 
 def _sizes(text: str | None) -> list[int] | None:
@@ -175,7 +183,8 @@ def probe(
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof import features
-    from noiseproof.console import console
+    from noiseproof.assemble import match
+    from noiseproof.console import wrote
 
     if doubts is not None and doubts.suffix != ".parquet":
         raise InputError(f"--doubts writes a Parquet table, got {doubts}; give it a name that ends in .parquet")
@@ -192,18 +201,19 @@ def probe(
     options = _probed(run, given)
     known, asked = _load(options, quiet)
     if asked is not None:
-        asked = asked.recast(known.class_names)
+        asked = match("test", asked, known)
+        assert asked is not None
         _print_accuracies(trained, known, asked, k, at_random)
         if doubts is not None:
             _write_doubts(doubts, trained, known, asked, k)
-            console.print(f"Wrote [bold]{doubts}[/bold], the most suspicious labels first")
+            wrote(doubts, ", the most suspicious labels first")
     elif export is None or doubts is not None:
         raise InputError(
             f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
         )
     if export is not None:
         features.export(trained, export)
-        console.print(f"Wrote [bold]{export}[/bold]")
+        wrote(export)
 
 
 def _probed(run: Path, given: dict[str, Any]) -> dict[str, Any]:

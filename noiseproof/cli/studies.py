@@ -85,7 +85,7 @@ def jacobian(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """The singular values of a run's Jacobian, at initialisation and now: a table, and spectrum.png in its folder."""
-    from noiseproof.console import console, print_spectrum, reading
+    from noiseproof.console import print_spectrum, reading, wrote
     from noiseproof.files import write_atomically
     from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
 
@@ -98,7 +98,7 @@ def jacobian(
     picture = run / "spectrum.png"
     spectra = {"at initialisation": found.initial, "now": found.now}
     write_atomically(picture, lambda path: plot_spectrum(spectra, path))
-    console.print(f"Wrote [bold]{picture}[/bold]")
+    wrote(picture)
 
 
 def _training_set(run: Path, quiet: bool) -> LabeledData:

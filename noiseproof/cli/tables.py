@@ -21,13 +21,11 @@ def corrupt(
     seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
 ) -> None:
     """Write a copy of a table with noisy labels; the old ones are kept as `true_label`."""
-    from rich.markup import escape
-
-    from noiseproof.console import console
+    from noiseproof.console import wrote
     from noiseproof.data.corrupt import corrupt_table
 
     summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
-    console.print(f"Wrote [bold]{escape(str(target))}[/bold]: {summary.changed:,} of {summary.n:,} labels changed")
+    wrote(target, f": {summary.changed:,} of {summary.n:,} labels changed")
 
 
 @app.command()
@@ -40,7 +38,7 @@ def methods() -> None:
 
 @app.command()
 def recipes() -> None:
-    """List the papers' settings that `fit --recipe` takes."""
+    """List the papers' settings that `fit` and `pretrain` take as --recipe."""
     from noiseproof.console import print_recipes
 
     print_recipes()

@@ -22,14 +22,17 @@ import numpy as np
 
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data import noise as corruption
+from noiseproof.data.form import InputForm
 from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import faint_grid, name_axes, new_figure
 from noiseproof.experiments.experiment import Cell, Done, Experiment, Table
 from noiseproof.experiments.training import SMALL, SMALL_DATA, cell, find_wrong, group, sets, spread, train
 from noiseproof.features import Features, untrained
 from noiseproof.pretrain import pretrain, probe
+from noiseproof.recipes import recipe
 
 STRONG = "sane-strong"
+PAPER_RUN: dict[str, Any] = {**recipe("moco-cifar10", "pretrain"), "probe_every": 0}
 SMALL_RUN: dict[str, Any] = {"model": "resnet8", "epochs": 30, "batch_size": 128, "lr": 0.06, "probe_every": 0}
 SMALL_IMAGES: dict[str, dict[str, Any]] = {
     "cifar10": {"size": 16, "examples": 5000, "tested": 2000},
@@ -69,6 +72,8 @@ ROWS = {
     "vanilla mixup, strong": Row("6", {**ONE_HOT, "mixup": "vanilla"}, strong=True),
     "momentum mixup, strong": Row("6", ONE_HOT, strong=True),
     "sane, strong": Row("1", {}, strong=True),
+    "momentum mixup, strong key": Row("6", {**ONE_HOT, "side": "key"}, strong=True),  # Algorithm 1 as printed
+    "sane, strong key": Row("1", {"side": "key"}, strong=True),
 }
 PAPER_ROWS = {
     "moco": ROWS["moco"]._replace(tables="1", epochs=2000),
@@ -89,7 +94,7 @@ def run_of(row: Row, scale: str) -> dict[str, Any]:
     more: dict[str, Any] = {"mix_augment": STRONG} if row.strong else {}
     if scale == "small":
         return {**SMALL_RUN, **more, "method": row.method(2048)}
-    return {"model": "resnet50", "epochs": row.epochs, "probe_every": 0, **more, "method": row.method(4096)}
+    return {**PAPER_RUN, "epochs": row.epochs, **more, "method": row.method(4096)}
 
 
 class Tables(Experiment):
@@ -225,7 +230,7 @@ def learn(training: LabeledData, seed: int, options: dict[str, Any]) -> Features
     if options["epochs"]:
         return pretrain(data=training, seed=seed, **options).features
     normalize = Normalize.of(training.take, len(training), image=training.is_image)
-    return untrained(options["model"], normalize, training.input_shape, seed)
+    return untrained(options["model"], normalize, InputForm.of(training), seed)
 
 
 @lru_cache(maxsize=1)

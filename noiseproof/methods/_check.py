@@ -98,9 +98,22 @@ def logits_and_label(logits: Tensor, label: Tensor, num_classes: int | None = No
 
 def single(logits: Tensor) -> Tensor:
     """Half-precision logits (of an autocast forward pass) in single precision, others as they are."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise InputError(f"the network must return logits, a float tensor, in training too, got {describe(logits)}")
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def describe(value: Any) -> str:
     """A tensor's type and shape, or another value's type, for an error."""
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def boolean(name: str, value: Any) -> bool:
+    """`value` if it is True or False.
+
+    Raises:
+        InputError: anything else, also what Python would take for one of them.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+    return value

@@ -67,7 +67,7 @@ def check_selection(selection: Selection, num_examples: int) -> None:
 
 
 class IndexGuard(nn.Module):
-    """Remembers the label first seen with each index, and refuses an index that comes back with another.
+    """Remembers the label first seen with each index, and refuses an index that comes with another.
 
     The memory is a buffer (n,), -1 where nothing was seen, so a checkpoint has it; it grows in train mode only. A call
     costs O(B log B).
@@ -75,7 +75,7 @@ class IndexGuard(nn.Module):
     Args:
         num_examples: n, the size of the full training set.
         repeats: allow an index more than once in a batch.
-        relabel: allow an index to come back with another label; then only its range is checked.
+        relabel: allow an index to come with another label; then only its range is checked.
     """
 
     label: Tensor
@@ -94,12 +94,14 @@ class IndexGuard(nn.Module):
             label: (B,) int64, the labels at those positions.
 
         Raises:
-            InputError: the index is malformed, or contradicts what was seen before.
+            InputError: the index is malformed, or contradicts what was seen before, or itself.
         """
         check_index(index, self.num_examples, repeats=self.repeats)
         if index.shape != label.shape:
             raise InputError(f"index and label must have the same length, got {len(index)} and {len(label)}")
         known = self.label[index]  # (B,)
+        if self.repeats and not self.relabel:
+            known = torch.where(known < 0, _first_label(index, label), known)
         at = None if self.relabel else _check.first((known >= 0) & (known != label))
         if at is not None:
             raise InputError(
@@ -109,3 +111,11 @@ class IndexGuard(nn.Module):
             )
         if self.training:
             self.label[index] = label
+
+
+def _first_label(index: Tensor, label: Tensor) -> Tensor:
+    """The label (B,) that comes first with each index of a batch."""
+    distinct, group = index.unique(return_inverse=True)
+    position = torch.arange(len(index), device=index.device)
+    first = torch.full_like(distinct, len(index)).scatter_reduce(0, group, position, "amin")
+    return label[first[group]]

@@ -20,6 +20,15 @@ _BLOCK = 1 << 22  # entries drawn at a time: the state itself may be larger than
 _HALF_SCALE = 2.0**15
 
 
+def smallest(dtype: str) -> float:
+    """The smallest u and v that a state of this type, of `DTYPES`, holds in full; they are drawn in single."""
+    return max(torch.finfo(DTYPES[dtype]).tiny, torch.finfo(torch.float32).tiny) / _scale(dtype)
+
+
+def _scale(dtype: str) -> float:
+    return _HALF_SCALE if dtype == "float16" else 1.0
+
+
 class Gradients(NamedTuple):
     """Derivatives of an example's losses with respect to its own u (B,) and v (B, K)."""
 
@@ -63,7 +72,7 @@ class State(nn.Module):
             if file is None
             else _map(Path(file), shapes, DTYPES[dtype])
         )
-        self.scale = _HALF_SCALE if dtype == "float16" else 1.0
+        self.scale = _scale(dtype)
         for name, tensor in tensors.items():
             flat = tensor.view(-1)
             for start in range(0, len(flat), _BLOCK):
@@ -100,20 +109,25 @@ class State(nn.Module):
     def move(
         self, index: Tensor, label: Tensor, gradient: Gradients, rate_u: float, rate_v: float, *, project: bool
     ) -> None:
-        """u ← u − rate ∂u, v ← v − rate ∂v on the rows `index`; repeated rows add up; then into [−1, 1], if asked."""
+        """u ← u − rate ∂u, v ← v − rate ∂v on the rows `index`; repeated rows add up; then into [−1, 1], if asked.
+
+        Half precision holds up to 2, and there they stop: beyond 1 it makes no difference.
+        """
         if fused(self.v, gradient.v):
             place = self.place(index, label)
             kernels().move(self.u.view(-1), self.v, place, index, *gradient, rate_u, rate_v, project)
             return
         index, label = index.to(self.v.device), label.to(self.v.device)
         place = self.place(index, label)
-        limit = self.scale
+        half, most = self.v.dtype is torch.float16, torch.finfo(self.v.dtype).max
+        limit = self.scale if project else most
         for tensor, at, change, rate in (
             (self.u.view(-1), place, gradient.u, rate_u),
             (self.v, index, gradient.v, rate_v),
         ):
-            tensor.index_add_(0, at, (change * (-rate * self.scale)).to(tensor))
-            if project:
+            change = change * (-rate * self.scale)
+            tensor.index_add_(0, at, (change.clamp(-most, most) if half else change).to(tensor))
+            if project or half:
                 tensor[at] = tensor[at].clamp(-limit, limit)
 
     def noise(self, label: Tensor) -> Tensor:

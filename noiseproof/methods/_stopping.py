@@ -247,7 +247,7 @@ class Distance(Criterion):
     def __init__(self, radius: float, relative: bool = True) -> None:
         super().__init__()
         self.radius = _check.number("radius", radius, 0, ends="()")
-        self.relative = bool(relative)  # to ‖θ₀‖
+        self.relative = _check.boolean("relative", relative)  # to ‖θ₀‖
 
     def start(self, run: Run) -> None:
         super().start(run)

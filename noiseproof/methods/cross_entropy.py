@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof.method import Batch, Method, Run
+from noiseproof.methods import _check
 
 
 class CrossEntropy(Method):
@@ -15,4 +16,4 @@ class CrossEntropy(Method):
     paper = "baseline"
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        return batch.mean(F.cross_entropy(run.model(batch.views[0]), batch.label, reduction="none"))
+        return batch.mean(F.cross_entropy(_check.single(run.model(batch.views[0])), batch.label, reduction="none"))

@@ -82,6 +82,8 @@ class CRUST(Wrapper):
     ) -> None:
         if not isinstance(inner, Method):
             raise InputError(f"crust wraps a method, got {inner!r}; write e.g. crust(ce)")
+        if any(isinstance(part, CRUST) for part in inner.modules()):
+            raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
         super().__init__(inner)
         self.fraction = fraction if fraction == "auto" else _check.number("fraction", fraction, 0, 1, ends="(]")
         if selection not in SELECTIONS:
@@ -90,7 +92,7 @@ class CRUST(Wrapper):
             raise unknown("grouping", str(by), GROUPS)
         self.selection, self.by = selection, by
         self.warmup, self.every = _check.integer("warmup", warmup, 1), _check.integer("every", every, 1)
-        self.weighted = bool(weighted)
+        self.weighted = _check.boolean("weighted", weighted)
         self.mixup = _check.number("mixup", mixup, 0)
         if selection in ALONE and (self.weighted or self.mixup):
             raise InputError(
@@ -176,8 +178,14 @@ class CRUST(Wrapper):
         return torch.where(others > 0, order[(start[index] + 1 + draw).clamp(max=len(order) - 1)], index)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
-        """The inner method's, else the predictions; an example that was seldom selected is suspicious."""
+        """The inner method's, else the predictions; an example that was seldom selected is suspicious.
+
+        Not so with "medoids", which represent every example: the scattered, wrong ones by themselves, the right ones by
+        a few. There the selection says nothing against those it leaves out.
+        """
         inner = self.inner.beliefs(run, predicted)
+        if self.selection == "medoids":
+            return inner
         label = run.data.labels.cpu()
         soft_label = predicted if inner is None else inner.soft_label
         suspicion = 1 - soft_label.gather(1, label[:, None]).squeeze(1) if inner is None else inner.suspicion
@@ -188,14 +196,17 @@ class CRUST(Wrapper):
 
 
 class _Once(nn.Module):
-    """A model that does not compute twice what it is asked twice in a row."""
+    """A model that does not compute twice what it is asked twice, with or without gradient."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._known: list[tuple[Tensor, bool, Tensor]] = []  # input, with gradient?, output
 
     def forward(self, x: Tensor) -> Tensor:
-        if self._last is None or self._last[0] is not x:
-            self._last = x, self.model(x)
-        return self._last[1]
+        gradient = torch.is_grad_enabled()
+        for known, had, output in self._known:
+            if had == gradient and (known is x or torch.equal(known, x)):  # equal: a method may join its views
+                return output
+        self._known.append((x, gradient, self.model(x)))
+        return self._known[-1][2]

@@ -23,9 +23,13 @@ def clamped_softmax(logits: Tensor) -> Tensor:
 
 
 def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
-    """t ← β t + (1 − β) p / Σ p, Eq. (9), of the touched rows: (B, K), (B, K) to (B, K), without gradient."""
+    """t ← β t + (1 − β) p / Σ p, Eq. (9), of the touched rows: (B, K), (B, K) to (B, K), without gradient.
+
+    A row whose p is not finite stays as it is: a mean would never forget it.
+    """
     p = p.detach().to(target.dtype)
-    return beta * target + (1 - beta) * p / p.sum(dim=1, keepdim=True)  # Eq. (9)
+    total = p.sum(dim=1, keepdim=True)  # (B, 1)
+    return torch.where(total.isfinite(), beta * target + (1 - beta) * p / total, target)  # Eq. (9)
 
 
 def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float) -> Tensor:

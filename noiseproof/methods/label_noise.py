@@ -20,6 +20,7 @@ from noiseproof import schedule
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
 from noiseproof.methods import _check
+from noiseproof.methods.crust import CRUST
 
 
 def flip_labels(label: Tensor, num_classes: int, rate: float, generator: torch.Generator) -> Tensor:
@@ -49,13 +50,14 @@ class LabelNoise(Wrapper):
 
     Args:
         inner: the method to train with. A method keyed by the index of an example sees it with changing labels, and
-            reads so in `Run.relabels`: `sop` then keeps K entries of u.
+            reads so in `Run.relabels`: `sop` then keeps K entries of u. Not `crust` with mixup, which mixes with
+            examples from outside the batch: write `crust(label_noise(ce), …)`.
         rate: δ, in [0, 1).
         anneal: how δ changes over the epochs: a schedule, e.g. "cosine" or "anneal_at(0.5, factor=0)". The paper keeps
             it constant, also after the learning rate is annealed.
 
     Raises:
-        InputError: an argument outside its range.
+        InputError: an argument outside its range, or an inner method that would see labels without flips.
     """
 
     name = "label_noise"
@@ -66,6 +68,11 @@ class LabelNoise(Wrapper):
             raise InputError(f"label_noise wraps a method, got {inner!r}; write e.g. label_noise(ce)")
         super().__init__(inner)
         self.rate = _check.number("rate", rate, 0, 1, ends="[)")
+        if self.rate > 0 and any(isinstance(part, CRUST) and part.mixup > 0 for part in inner.modules()):
+            raise InputError(
+                "label_noise cannot wrap crust with mixup: the labels it mixes in are not of the batch and would not "
+                "be flipped; turn the two round, as in crust(label_noise(ce), selection='central', mixup=1.0)"
+            )
         if not isinstance(anneal, str):
             raise InputError(f"anneal must be the text of a schedule, got {anneal!r}; write e.g. 'cosine'")
         self.anneal = anneal

@@ -27,11 +27,18 @@ from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods import _check
 from noiseproof.methods._index import IndexGuard
-from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused, kernels
+from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused, kernels, smallest
 
 VARIANTS = ("paper", "authors")
 _FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
-EPS = 1e-4  # ε of Eq. (7), as in the authors' code: the paper does not give it
+
+
+def floor(num_classes: int) -> float:
+    """ε of Eq. (7): 1e-4, as in the authors' code (the paper does not give it); less for more than 1,000 classes.
+
+    A label of p_y ≤ ε has no gradient, and a network begins with p_y near 1/K.
+    """
+    return min(1e-4, 0.1 / num_classes)
 
 
 def noise_term(u: Tensor, v: Tensor, label: Tensor) -> Tensor:
@@ -41,7 +48,7 @@ def noise_term(u: Tensor, v: Tensor, label: Tensor) -> Tensor:
 
 def mapped(p: Tensor, s: Tensor) -> Tensor:
     """φ(p + s), Eq. (7): (B, K), (B, K) to (B, K), rows sum to 1."""
-    w = (p + s).clamp_min(EPS)
+    w = (p + s).clamp_min(floor(p.shape[1]))
     return w / w.sum(dim=1, keepdim=True)  # Eq. (7)
 
 
@@ -50,9 +57,10 @@ def sop_loss(p: Tensor, s: Tensor, label: Tensor, variant: str) -> Tensor:
 
     The authors' variant clamps φ a second time: a label of φ_y < ε has a constant loss.
     """
-    w = (p + s).clamp_min(EPS)  # (B, K)
+    eps = floor(p.shape[1])
+    w = (p + s).clamp_min(eps)  # (B, K)
     loss = w.sum(dim=1).log() - w.gather(1, label[:, None]).squeeze(1).log()  # Eqs. (7), (8)
-    return loss.clamp(max=-math.log(EPS)) if variant == "authors" else loss
+    return loss.clamp(max=-math.log(eps)) if variant == "authors" else loss
 
 
 def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> Gradients:
@@ -67,14 +75,14 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> G
     Args:
         p: (B, K), u: (B,), v: (B, K), label: (B,).
     """
-    authors = variant == "authors"
+    authors, eps = variant == "authors", floor(p.shape[1])
     w = p + noise_term(u, v, label)  # (B, K)
     w_label = w.gather(1, label[:, None]).squeeze(1)  # (B,)
-    total = w.clamp_min(EPS).sum(dim=1)  # (B,)
-    alive = w_label > EPS
+    total = w.clamp_min(eps).sum(dim=1)  # (B,)
+    alive = w_label > eps
     if authors:
-        alive &= w_label / total >= EPS
-    du = 2 * u * torch.where(alive, 1 / total - 1 / w_label.clamp_min(EPS), 0.0)
+        alive &= w_label / total >= eps
+    du = 2 * u * torch.where(alive, 1 / total - 1 / w_label.clamp_min(eps), 0.0)
     guess = p.argmax(dim=1)  # (B,)
     h = F.one_hot(guess, p.shape[1]).to(p.dtype)  # (B, K)
     square = v.square()
@@ -105,7 +113,8 @@ def fused_loss(
 ) -> tuple[Tensor, Gradients]:
     """Σ weight · `sop_loss` of the logits' softmax, and `gradients`; the other arguments as of `_sop_kernels.loss`."""
     p = logits.detach().softmax(dim=1)
-    value, by_logits, *own = kernels().loss(p, weight, u, v, place, index, label, EPS, variant == "authors")
+    eps = floor(p.shape[1])
+    value, by_logits, *own = kernels().loss(p, weight, u, v, place, index, label, eps, variant == "authors")
     return _Attached.apply(logits, value, by_logits), Gradients(*own)
 
 
@@ -145,12 +154,15 @@ class NoiseModel(nn.Module):
     def forward(self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean of (weight times) L_CE over a batch; in train mode, `step` then moves its u and v.
 
+        An example's weight is that of its losses, and so of the derivatives by its u and v; but no visit counts for
+        more than one, which the rates are made for.
+
         Args:
             logits: (B, K), label: (B,), index: (B,), weight: (B,) or None.
         """
         state = self.state
         if not fused(logits):
-            return Batch((), label, index, weight).mean(self.each(logits, label, index))
+            return Batch((), label, index, weight).mean(self.each(logits, label, index, weight))
         share = logits.new_full((len(label),), 1 / len(label)) if weight is None else weight.float() / len(label)
         if fused(state.v):
             u, v, place, rows = state.u.view(-1), state.v, state.place(index, label), index
@@ -158,14 +170,14 @@ class NoiseModel(nn.Module):
             u, v = state.rows(index, label, logits)
             place = rows = torch.arange(len(label))
         loss, gradient = fused_loss(logits, share, u, v, place, rows, label, self.variant)
-        self._keep(index, label, gradient)
+        self._keep(index, label, gradient, weight)
         return loss
 
-    def each(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
-        """L_CE of each example (B,), by tensor operations; otherwise as `forward`."""
+    def each(self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None) -> Tensor:
+        """L_CE of each example (B,), without its weight, by tensor operations; otherwise as `forward`."""
         p = logits.softmax(dim=1)
         u, v = self.state.rows(index, label, p)
-        self._keep(index, label, gradients(p.detach(), u, v, label, self.variant))
+        self._keep(index, label, gradients(p.detach(), u, v, label, self.variant), weight)
         return sop_loss(p, noise_term(u, v, label), label, self.variant)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
@@ -181,10 +193,14 @@ class NoiseModel(nn.Module):
             self.state.move(index, label, gradient, *rates, project=self.variant == "paper")
         self._pending.clear()
 
-    def _keep(self, index: Tensor, label: Tensor, gradient: Gradients) -> None:
+    def _keep(self, index: Tensor, label: Tensor, gradient: Gradients, weight: Tensor | None) -> None:
         """Remember a batch for the next step, if it is one to train on."""
-        if self.training and torch.is_grad_enabled():
-            self._pending.append((index, label, gradient))
+        if not (self.training and torch.is_grad_enabled()):
+            return
+        if weight is not None:
+            visit = weight.to(gradient.u).clamp(max=1)  # (B,)
+            gradient = Gradients(gradient.u * visit, gradient.v * visit[:, None])
+        self._pending.append((index, label, gradient))
 
     def _rate(self, rate: float | str, lr: float | None, batch: int) -> float:
         """How far one visit moves u or v along its example's gradient."""
@@ -199,13 +215,25 @@ class NoiseModel(nn.Module):
             )
         return rate * lr
 
-    def soft_label(self, label: Tensor) -> Tensor:
-        """What s says of each example (n, K): of its label (n,) the share 1 − u², the rest as v² has it."""
-        noise = self.state.noise(label)  # (n,)
-        at_label = label.to(noise.device)[:, None]
-        other = (self.state.other() + 1e-12).scatter(1, at_label, 0.0)  # (n, K)
-        other = other * (noise / other.sum(dim=1))[:, None]
-        return other.scatter(1, at_label, (1 - noise)[:, None]).float().cpu()
+    def beliefs(self, p: Tensor, label: Tensor) -> Beliefs:
+        """What s and the network's predictions p (n, K) say of each example and its label (n,).
+
+        p + s is fitted to y, so y − s is an estimate of what p estimates: 1 − u² at the label, v² elsewhere. But u² ≈ 0
+        says only that nothing was explained away: the label is right, or its example was not visited often enough. So
+        the share 1 − u² goes to p, and with q the v² of the other classes, as shares of their sum,
+
+            soft label = ((1 − u²) p + u² q + p) / 2,   suspicion = (u² + 1 − p_y) / 2
+
+        where p has its half for two reasons: u may be awake before v is, and u², which ends near 0 or 1, does not rank
+        the labels in between.
+        """
+        noise = self.state.noise(label).float().cpu()  # (n,)
+        label, p = label.cpu()[:, None], p.float().cpu()
+        other = (self.state.other().float().cpu() + 1e-12).scatter(1, label, 0.0)  # (n, K)
+        share = noise[:, None] / 2
+        soft_label = (1 - share) * p + share * other / other.sum(dim=1, keepdim=True)  # (n, K)
+        given = p.gather(1, label).squeeze(1)  # (n,)
+        return Beliefs(soft_label, ((1 - given + noise) / 2).clamp(0, 1))
 
 
 class SOPLoss(nn.Module):
@@ -220,6 +248,7 @@ class SOPLoss(nn.Module):
     of the batch by a rate times the derivative of that example's own losses. It can be differentiated once.
 
     Differs from the paper: Algorithm 1 moves u and v at the end of an epoch, this at each visit, as the authors' code.
+    ε of Eq. (7), which it does not give, is theirs, 1e-4, but 0.1/K for more than 1,000 classes.
     Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
     and the state is in the state_dict.
 
@@ -232,7 +261,7 @@ class SOPLoss(nn.Module):
         variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
             "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
         visits: at least 1; for "auto".
-        std: of the initial u and v, in (0, 1); the paper: 1e-8.
+        std: of the initial u and v, in (0, 1); the paper: 1e-8. For state_dtype="float16", at least 1.9e-9.
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
         state_dtype: what u and v are kept in: "float32", "float16", "bfloat16" or "float64".
         state_file: keep u and v in this file, memory-mapped.
@@ -271,9 +300,9 @@ class SOPLoss(nn.Module):
             lr_v=_rate("lr_v", lr_v),
             variant=one_of("variant", variant, VARIANTS),
             visits=_check.number("visits", visits, 1),
-            std=_check.number("std", std, 0, 1, ends="()"),
-            full_u=_flag("full_u", full_u),
-            state_dtype=one_of("state_dtype", state_dtype, DTYPES),
+            std=_std(std, state_dtype),
+            full_u=_check.boolean("full_u", full_u),
+            state_dtype=state_dtype,
             state_file=_path("state_file", state_file),
         )
 
@@ -286,7 +315,7 @@ class SOPLoss(nn.Module):
             index: (B,) int64, positions in the full training set; repeats are allowed.
 
         Raises:
-            InputError: a malformed batch, or an index that comes back with another label.
+            InputError: a malformed batch, or an index that comes with another label than before.
         """
         logits = _check.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
@@ -325,9 +354,9 @@ class SparseOverParameterization(Method):
         self.lr_u, self.lr_v = _rate("lr_u", lr_u), _rate("lr_v", lr_v)
         self.variant = one_of("variant", variant, VARIANTS)
         self.visits = _check.number("visits", visits, 1)
-        self.std = _check.number("std", std, 0, 1, ends="()")
-        self.full_u = _flag("full_u", full_u)
-        self.state_dtype = one_of("state_dtype", state_dtype, DTYPES)
+        self.std = _std(std, state_dtype)
+        self.full_u = _check.boolean("full_u", full_u)
+        self.state_dtype = state_dtype
         self.state_file = _path("state_file", state_file)
 
     def start(self, run: Run) -> None:
@@ -349,10 +378,7 @@ class SparseOverParameterization(Method):
         self.noise.step(run.lr)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
-        """The mean of what s and the network say: u² ends near 0 or 1, and does not rank the labels in between."""
-        label = run.data.labels.cpu()
-        soft_label = (self.noise.soft_label(label) + predicted.float().cpu()) / 2  # (n, K)
-        return Beliefs(soft_label, (1 - soft_label.gather(1, label[:, None]).squeeze(1)).clamp(0, 1))
+        return self.noise.beliefs(predicted, run.data.labels)
 
 
 class SOP(SparseOverParameterization):
@@ -404,16 +430,22 @@ class SOP(SparseOverParameterization):
         return self.noise(logits, batch.label, batch.index, batch.weight)
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
 def _path(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InputError(f"{name} must be the path of a file, or None, got {value!r}")
     return value
+
+
+def _std(std: float, state_dtype: str) -> float:
+    """The standard deviation of the initial u and v, if their type can hold such numbers."""
+    least = smallest(one_of("state_dtype", state_dtype, DTYPES))
+    std = _check.number("std", std, 0, 1, ends="()")
+    if std < least:
+        raise InputError(
+            f"std must be at least {least:.2g} with state_dtype={state_dtype!r}, which holds no smaller u and v in "
+            f"full, got {std:g}; raise it, or choose state_dtype='float32'"
+        )
+    return std
 
 
 def _rate(name: str, rate: float | str) -> float | str:

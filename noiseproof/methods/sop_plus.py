@@ -18,7 +18,7 @@ from torch import Tensor
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
 from noiseproof.methods import _check
-from noiseproof.methods.sop import EPS, SparseOverParameterization, one_of
+from noiseproof.methods.sop import SparseOverParameterization, floor, one_of
 
 PRIORS = ("labels", "uniform")
 
@@ -35,7 +35,7 @@ def consistency_loss(weak: Tensor, strong: Tensor, *, both: bool) -> Tensor:
 
 def balance_loss(p: Tensor, prior: Tensor) -> Tensor:
     """−Σ_k π_k log mean_i p_ik (A.3): p (B, K), π (K,) to (). The constant Σ π log π of the divergence is left out."""
-    return -(prior * p.mean(dim=0).clamp_min(EPS).log()).sum()
+    return -(prior * p.mean(dim=0).clamp_min(floor(p.shape[1])).log()).sum()
 
 
 class SOPPlus(SparseOverParameterization):
@@ -111,9 +111,11 @@ class SOPPlus(SparseOverParameterization):
         weak, strong = _check.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
         p = weak.softmax(dim=1)
         paper = self.variant == "paper"
-        balanced = p if paper else self.noise.corrected(p, batch.label, batch.index)
+        balance = balance_loss(p if paper else self.noise.corrected(p, batch.label, batch.index), self.target)
+        if batch.weight is not None:
+            balance = balance * batch.weight.mean()  # as the other two terms
         return (
             self.noise(weak, batch.label, batch.index, batch.weight)
             + self.consistency * batch.mean(consistency_loss(weak, strong, both=paper))
-            + self.balance * balance_loss(balanced, self.target)
+            + self.balance * balance
         )

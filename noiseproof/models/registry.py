@@ -91,7 +91,13 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
         )
     input_shape = tuple(int(size) for size in input_shape)
     _check_shape(name, entry, input_shape)
-    return entry.make(input_shape, num_classes, **options)
+    try:
+        return entry.make(input_shape, num_classes, **options)
+    except TypeError as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise InputError(
+            f"model {name!r} cannot take {given} ({error}); `noiseproof models` lists its options"
+        ) from error
 
 
 def table() -> list[Row]:

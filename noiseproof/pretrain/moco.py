@@ -81,7 +81,7 @@ class MomentumContrast(Method):
         self.dictionary_size = _check.integer("dictionary_size", dictionary_size, 1)
         self.ema = _check.number("ema", ema, 0, 1, ends="[]")
         self.groups = _check.integer("groups", groups, 1)
-        self.symmetric = bool(symmetric)
+        self.symmetric = _check.boolean("symmetric", symmetric)
         self.keys: Tensor | None = None  # (s, d) of the step under way; in no checkpoint, as those lie between steps
 
     def start(self, run: Run) -> None:
@@ -133,6 +133,19 @@ class MomentumContrast(Method):
         torch._foreach_lerp_(list(self.target.parameters()), list(run.model.parameters()), 1 - self.ema)
         push(self.dictionary, self.position, self.keys)
         self.keys = None
+
+
+def crowded(method: Method, n: int) -> str | None:
+    """What to say of a dictionary that holds keys of more than half of n images; None of a smaller one."""
+    if not isinstance(method, MomentumContrast):
+        return None
+    size = min(method.dictionary_size, n)
+    if size <= n / 2 * (2 if method.symmetric else 1):
+        return None
+    return (
+        f"the dictionary holds {size:,} keys of {n:,} images, so that many queries meet their own last key as a "
+        "negative; lower dictionary_size"
+    )
 
 
 class MoCo(MomentumContrast):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ from torch import Tensor
 
 from noiseproof import files
 from noiseproof.data import LabeledData
+from noiseproof.data.augment import POLICIES, policy
+from noiseproof.pretrain.moco import MomentumContrast, crowded
 from noiseproof.pretrain.probes import PROBES, nearest
 from noiseproof.pretrain.result import PretrainResult
+from noiseproof.rundir import CONFIG, RunDir
 
 GOOD, BAD, LINE, NEUTRAL = "#1e8449", "#c0392b", "#2471a3", "#333333"
 FRAME, GAP = 3, 16  # pixels
@@ -32,7 +37,8 @@ PAGE = """<!doctype html>
   p.about { margin-top: .2rem; opacity: .75; }
   table { border-collapse: collapse; }
   th, td { padding: .3rem .9rem; border-bottom: 1px solid var(--line); text-align: right; }
-  th:first-child, td:first-child { text-align: left; }
+  th:first-child, td:first-child, .settings td { text-align: left; }
+  .settings td { overflow-wrap: anywhere; } .settings td:first-child { opacity: .75; white-space: nowrap; }
   img { max-width: 100%; background: white; border-radius: 6px; }
 </style>
 </head>
@@ -43,7 +49,12 @@ PAGE = """<!doctype html>
 <tr>{% for cell in header %}<th>{{ cell }}</th>{% endfor %}</tr>
 {% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table>
-{% for picture in pictures %}<h2>{{ picture.title }}</h2>
+{% if caution %}<p>Note: {{ caution }}.</p>
+{% endif %}{% if settings %}<h2>Settings</h2>
+<table class="settings">
+{% for name, value in settings.items() %}<tr><td>{{ name }}</td><td>{{ value }}</td></tr>
+{% endfor %}</table>
+{% endif %}{% for picture in pictures %}<h2>{{ picture.title }}</h2>
 <p class="about">{{ picture.about }}</p>
 <img alt="{{ picture.title }}" src="data:image/png;base64,{{ picture.data }}">
 {% endfor %}</body>
@@ -59,6 +70,47 @@ def figures(result: PretrainResult) -> tuple[list[str], list[list[str]]]:
     stages = {"random weights": result.at_random, "pre-trained": result.history[-1]}
     rows = [[name, *(f"{100 * one[f'{key}_accuracy']:.1f} %" for key in PROBES)] for name, one in stages.items()]
     return [f"accuracy by {len(result.bank):,} labels", *PROBES.values()], rows
+
+
+def settings(folder: Path, result: PretrainResult) -> dict[str, str]:
+    """The settings of a run by name, as its folder's config.json holds them; none where there is no such file."""
+    if not (folder / CONFIG).is_file():
+        return {}
+    config = RunDir(folder).config()
+    call, command = config["call"], config["notes"].get("command")
+    source = Path(str(command["data"])).name + ": " if isinstance(command, dict) and command.get("data") else ""
+    shape = " × ".join(map(str, call["data"]["input_shape"]))
+    shown = {
+        "data": f"{source}{call['data']['examples']:,} examples of {shape}",
+        "model": f"{call['model']}, {call['weights']:,} weights with its projection head",
+        "epochs": f"{call['epochs']:,}",
+        "batch size": f"{call['batch_size']:,}",
+        "rate": f"{call['lr']:g}, {call['schedule']}",
+        "optimizer": f"{call['optimizer']}, momentum {call['momentum']:g}, weight decay {call['weight_decay']:g}",
+        "augmentation": _views(call["augment"]),
+        "seed": str(call["seed"]),
+    }
+    if isinstance(result.method, MomentumContrast):
+        kept, asked = len(result.method.dictionary), result.method.dictionary_size
+        shown["dictionary"] = f"{kept:,} keys" + (f" ({asked:,} were asked for)" if kept < asked else "")
+    return shown
+
+
+def _views(augments: Sequence[str]) -> str:
+    """`2 × simclr, sane-strong at 96 × 96`: the augmentation of each view, from its description."""
+    counts = [(name, len(list(same))) for name, same in groupby(map(_named, augments))]
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts)
+
+
+def _named(augment: str) -> str:
+    """A policy of a size of its own by its name; anything else as it is."""
+    size = re.search(r"size=\((\d+), (\d+)\)", augment)
+    if size is not None:
+        height, width = int(size[1]), int(size[2])
+        for name in POLICIES:
+            if repr(policy(name, (height, width))) == augment:
+                return f"{name} at {height} × {width}"
+    return augment
 
 
 def write_report(folder: Path, result: PretrainResult) -> None:
@@ -94,6 +146,8 @@ def write_report(folder: Path, result: PretrainResult) -> None:
             method=result.method.describe(),
             header=header,
             rows=rows,
+            caution=crowded(result.method, len(result.run.data)),
+            settings=settings(folder, result),
             pictures=pictures,
         )
     )

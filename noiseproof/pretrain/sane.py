@@ -138,7 +138,7 @@ class SANE(MomentumContrast):
         self.sharpness = _check.number("sharpness", sharpness, 0, 1, ends="(]")
         self.m1, self.m2 = _check.number("m1", m1, 0), _check.number("m2", m2, 0)
         self.kappa = _check.number("kappa", kappa, 0, ends="(]")
-        self.p, self.q = bool(p), bool(q)
+        self.p, self.q = _check.boolean("p", p), _check.boolean("q", q)
         if mixup not in MIXUPS:
             raise unknown("mixup", mixup, MIXUPS)
         if side not in SIDES:

@@ -14,6 +14,7 @@ from noiseproof import schedule as schedules
 from noiseproof.assemble import require
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
+from noiseproof.data.form import InputForm
 from noiseproof.errors import InputError
 from noiseproof.evaluate import eval_mode
 from noiseproof.features import Features, as_backbone
@@ -124,7 +125,7 @@ def pretrain(
         backbone.head = projection_head(backbone.num_features, dim, hidden).to(settings.place)
         run = settings.run(models, data)
         architecture = model if isinstance(model, str) else None
-        features = Features(backbone, run.normalize, data.input_shape, architecture)
+        features = Features(backbone, run.normalize, InputForm.of(data), architecture)
         check_views(run, views, augments)
         every = (max(1, epochs // 20) if data.labeled else 0) if probe_every is None else probe_every
         probes = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from noiseproof.coreset.gradients import full_gradients, last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
+from noiseproof.method import Run, Selection
 from noiseproof.methods import build
+from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
 from noiseproof.models import build as network
 from noiseproof.train import fit
@@ -77,6 +81,31 @@ def test_automatic_fraction_and_beliefs() -> None:
     assert result.method.chosen[owner[owner >= 0]].all()
 
 
+def test_medoids_say_nothing_against_those_they_leave_out() -> None:
+    from sklearn.metrics import roc_auc_score
+
+    data, _ = noisy_digits()
+    method = "crust(ce, fraction=0.5, selection='medoids', by='prediction', weighted=True, mixup=1.0)"
+    result = fit("mlp", data, method, epochs=12, batch_size=64, lr=0.05)
+    assert roc_auc_score(data.wrong.numpy(), result.beliefs.suspicion.numpy()) > 0.95
+    given = result.beliefs.soft_label.gather(1, data.labels[:, None]).squeeze(1)
+    torch.testing.assert_close(result.beliefs.suspicion, 1 - given)
+
+
+@pytest.mark.parametrize("selection", ["smallest", "central", "trimmed", "medoids"])
+def test_the_selection_joins_the_beliefs_of_the_inner_method(make_run: Callable[..., Run], selection: str) -> None:
+    run, method = make_run(), CRUST(build("elr"), selection=selection)
+    method.start(run)
+    n, classes = len(run.data), run.num_classes
+    method.inner.target.fill_(0.2)  # type: ignore[union-attr, operator]
+    method.rounds.fill_(4)
+    method.times.copy_(torch.arange(n) % 5)
+    beliefs = method.beliefs(run, torch.full((n, classes), 1 / classes))
+    assert beliefs is not None
+    own, left_out = torch.full((n,), 1 - 1 / classes), 1 - method.times / 4
+    torch.testing.assert_close(beliefs.suspicion, own if selection == "medoids" else (own + left_out) / 2)
+
+
 def test_partners_are_other_members_of_the_cluster() -> None:
     method = CRUST(build("ce"), selection="central", mixup=1.0)
     method.register_buffer("owner", torch.tensor([1, 1, 1, 3, -1, 6, 6]))
@@ -85,7 +114,8 @@ def test_partners_are_other_members_of_the_cluster() -> None:
     assert seen == {(0, 3, 5), (2, 3, 5)}
 
 
-def test_mixing_costs_one_pass() -> None:
+@pytest.mark.parametrize(("inner", "passes"), [("ce", 1), ("sop_plus", 1), ("refine(views=2)", 2)])
+def test_mixing_costs_no_further_pass(inner: str, passes: int) -> None:
     data, _ = noisy_digits()
     calls = 0
 
@@ -99,8 +129,9 @@ def test_mixing_costs_one_pass() -> None:
             calls += self.training
             return self.body(x)
 
-    result = fit(Counted(), data, "crust(ce, selection='central', mixup=1.0, warmup=1)", epochs=4, batch_size=64)
-    assert calls == result.run.step
+    method = f"crust({inner}, selection='central', mixup=1.0, warmup=1)"
+    result = fit(Counted(), data, method, epochs=4, batch_size=64)
+    assert calls == passes * result.run.step
 
 
 def test_mistakes() -> None:
@@ -113,5 +144,15 @@ def test_mistakes() -> None:
             build(f"crust(ce, {option})")
     with pytest.raises(InputError, match="fraction must lie in"):
         build("crust(ce, fraction=0)")
-    with pytest.raises(InputError, match="crust cannot wrap crust"):
-        fit("mlp", load("digits").subset(range(200)), "crust(crust(ce))", epochs=8)
+    for inner in ("crust(ce)", "early_stop(crust(ce))", "label_noise(pull(crust(ce)))"):
+        with pytest.raises(InputError, match=r"crust cannot wrap .*crust\(ce\).*: it selects examples itself"):
+            build(f"crust({inner})")
+
+
+def test_an_inner_method_that_selects_is_refused() -> None:
+    class Half(CrossEntropy):
+        def before_epoch(self, run: Run) -> Selection:
+            return Selection(torch.arange(len(run.data) // 2))
+
+    with pytest.raises(InputError, match="crust cannot wrap ce: it selects examples itself"):
+        fit("mlp", load("digits").subset(range(200)), CRUST(Half()), epochs=8)

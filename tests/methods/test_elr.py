@@ -50,6 +50,19 @@ def test_a_refused_batch_leaves_no_trace() -> None:
     assert (loss.guard.label == -1).all()
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_prediction_that_is_no_number_is_not_remembered(bad: float) -> None:
+    loss, twin = ELRLoss(5, 3), ELRLoss(5, 3)
+    for one in (loss, twin):
+        one(LOGITS, LABEL, INDEX)
+    broken = 2 * LOGITS
+    broken[1, 0] = bad
+    assert not loss(broken, LABEL, INDEX).isfinite()
+    twin(2 * LOGITS[:1], LABEL[:1], INDEX[:1])
+    assert torch.equal(loss.target, twin.target)
+    assert loss(LOGITS, LABEL, INDEX).isfinite()
+
+
 def test_gradient_stops_at_the_target() -> None:
     """With t fixed in eval mode the loss has the same gradient as in train mode, where t has just moved to it."""
     trained, fixed = ELRLoss(5, 3), ELRLoss(5, 3)

@@ -14,6 +14,7 @@ from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run
 from noiseproof.methods import build
 from noiseproof.methods.cross_entropy import CrossEntropy
+from noiseproof.methods.crust import CRUST
 from noiseproof.methods.label_noise import LabelNoise, flip_labels
 
 Train = Callable[..., list[float]]
@@ -107,6 +108,20 @@ def test_rate_zero_changes_nothing(text: str, make_run: Callable[..., Run], trai
     assert losses[0] == losses[1]
 
 
+def test_both_labels_of_a_mixture_are_flipped(make_run: Callable[..., Run], train: Train) -> None:
+    run, inner = make_run(n=400, epochs=8), Recorder()
+    run.inputs = lambda rows: (run.data.take(rows),)
+    run.data.labels.zero_()
+    method = CRUST(LabelNoise(inner, rate=0.3), selection="central", mixup=1.0, warmup=1)
+    method.start(run)
+    method.owner.fill_(0)  # one cluster of all
+    method.before_epoch = lambda run: None  # type: ignore[method-assign]
+    run.epoch = 1
+    train(method, run, 3)
+    shares = [float((seen != 0).double().mean()) for seen in inner.seen]
+    assert shares == pytest.approx([0.3] * 6, abs=0.1)
+
+
 def test_annealed_over_the_run(make_run: Callable[..., Run], train: Train) -> None:
     run, inner = make_run(n=2000, epochs=8), Recorder()
     method = LabelNoise(inner, rate=0.4, anneal="multi_step([2, 4], gamma=0.5)")
@@ -140,6 +155,8 @@ def test_draws_from_the_runs_generator_alone(make_run: Callable[..., Run], train
         ("label_noise(ce, anneal=3)", "anneal must be the text of a schedule, got 3"),
         ("label_noise(ce, anneal='cosin')", "did you mean 'cosine'"),
         ("label_noise(ce, anneal='anneal_on_loss(0.5)')", "anneal goes by the epoch"),
+        ("label_noise(crust(ce, selection='central', mixup=1.0))", r"as in crust\(label_noise\(ce\)"),
+        ("label_noise(early_stop(crust(ce, selection='central', mixup=1.0)))", "turn the two round"),
     ],
 )
 def test_refuses(text: str, says: str) -> None:

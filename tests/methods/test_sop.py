@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,18 @@ from torch import Tensor
 
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.methods.sop import SOPLoss, auto_rate, fused_loss, gradients, noise_term, sop_loss
+from noiseproof.method import Batch, Run
+from noiseproof.methods.sop import (
+    SOP,
+    NoiseModel,
+    SOPLoss,
+    auto_rate,
+    floor,
+    fused_loss,
+    gradients,
+    noise_term,
+    sop_loss,
+)
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
 from noiseproof.train import fit
 
@@ -66,8 +79,9 @@ def check(variant: str, logits: Tensor, u: Tensor, v: Tensor, label: Tensor) -> 
 def clear_of_edges(p: Tensor, u: Tensor, v: Tensor, label: Tensor) -> bool:
     """Does rounding to single precision leave every entry on its side of every clamp?"""
     w = p + noise_term(u, v, label)
-    phi = w.clamp_min(1e-4) / w.clamp_min(1e-4).sum(dim=1, keepdim=True)
-    sides = (w - 1e-4, phi - 1e-4)
+    eps = floor(p.shape[1])
+    phi = w.clamp_min(eps) / w.clamp_min(eps).sum(dim=1, keepdim=True)
+    sides = (w - eps, phi - eps)
     return all(float(side.abs().min()) > 1e-6 for side in sides)
 
 
@@ -87,8 +101,24 @@ def test_values_and_gradients(variant: str, seed: int, batch: int, classes: int,
 
 
 @VARIANTS
-def test_a_thousand_classes(variant: str) -> None:
-    check(variant, *example(0, 2, 1000, 3.0))
+@pytest.mark.parametrize("classes", [1000, 3000])
+def test_many_classes(variant: str, classes: int) -> None:
+    check(variant, *example(0, 2, classes, 3.0))
+
+
+@VARIANTS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_label_can_be_learned_whatever_the_number_of_classes(variant: str, dtype: torch.dtype) -> None:
+    assert all(floor(classes) == 1e-4 for classes in (2, 10, 100, 1000))
+    classes, label = 20_000, torch.arange(4)
+    logits = (0.1 * torch.randn(4, classes, generator=torch.Generator().manual_seed(0), dtype=dtype)).requires_grad_()
+    SOPLoss(4, classes, variant=variant)(logits, label, label).backward()
+    assert logits.grad is not None
+    expected = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, label), logits)[0]
+    torch.testing.assert_close(logits.grad, expected, atol=1e-6, rtol=1e-3)
+    flat = torch.full((4, classes), 1 / classes, requires_grad=True)
+    (by_p,) = torch.autograd.grad(balance_loss(flat, torch.full((classes,), 1 / classes)), flat)
+    assert (by_p < 0).all()
 
 
 @VARIANTS
@@ -323,3 +353,90 @@ def test_noise_is_that_of_the_label_an_example_has_now() -> None:
             criterion(logits.requires_grad_(), torch.tensor([label]), index)
             criterion.step()
         assert float(criterion.noise()[0]) == pytest.approx(expected, abs=0.02)
+
+
+def noise_model(u: Tensor, v: Tensor) -> NoiseModel:
+    """A noise model with this u (n,) and v (n, K)."""
+    criterion = SOPLoss(*v.shape)
+    criterion.model.state.u.copy_(u)
+    criterion.model.state.v.copy_(v)
+    return criterion.model
+
+
+def test_the_prediction_is_believed_of_what_is_not_explained_away() -> None:
+    """The label is 0; the network says 1, or 0; v has found 2."""
+    p = torch.tensor([[0.2, 0.7, 0.1], [0.9, 0.1, 0.0]])
+    label, found = torch.zeros(2, dtype=torch.int64), torch.tensor([[0.0, 0.0, 1.0]] * 2)
+    for u, v, expected in (
+        (1e-8, 1e-8 * torch.ones(2, 3), p),
+        (1.0, found, (p + found) / 2),
+        (-math.sqrt(0.5), found * 0.1, 0.75 * p + 0.25 * found),
+        (1.3, torch.zeros(2, 3), (p + torch.tensor([0.0, 0.5, 0.5])) / 2),
+    ):
+        beliefs = noise_model(torch.full((2,), u), v).beliefs(p, label)
+        torch.testing.assert_close(beliefs.soft_label, expected)
+        torch.testing.assert_close(beliefs.suspicion, (min(u * u, 1) + 1 - p[:, 0]) / 2)
+
+
+def test_a_short_run_suggests_what_the_network_predicts() -> None:
+    data = noise.apply(load("digits"), "symmetric:0.4")
+    result = fit("mlp", data, "sop", epochs=3, batch_size=64, device="cpu")
+    right = result.beliefs.soft_label.argmax(dim=1) == data.true_labels
+    assert float(right[data.wrong].float().mean()) > 0.8
+
+
+@VARIANTS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # the compiled loops, and tensor operations
+def test_a_visit_counts_by_its_weight_and_once_at_most(variant: str, dtype: torch.dtype) -> None:
+    logits, _, _, label = example(5, 4, 3, 2.0)
+    index, changes = torch.arange(4), []
+    for weight in (None, torch.tensor([0.0, 0.25, 1.0, 40.0])):
+        criterion = SOPLoss(4, 3, std=0.1, variant=variant, visits=200)
+        u, v = criterion.model.state.u.clone(), criterion.model.state.v.clone()
+        criterion.model(logits.to(dtype).requires_grad_(), label, index, weight)
+        criterion.step(lr=0.1)
+        changes.append(torch.cat([(criterion.model.state.u - u)[:, None], criterion.model.state.v - v], dim=1))
+    expected = torch.tensor([[0.0], [0.25], [1.0], [1.0]]) * changes[0]
+    torch.testing.assert_close(changes[1], expected, atol=1e-7, rtol=1e-4)
+    assert (changes[0].abs().sum(dim=1) > 2e-5).all()  # far above the tolerance
+
+
+@VARIANTS
+def test_weights_share_out_the_whole_loss_of_sop_plus(make_run: Callable[..., Run], variant: str) -> None:
+    run, method = make_run(), SOPPlus(variant=variant, std=0.3, balance=1.0)
+    method.start(run)
+    inputs, index = run.data.take(torch.arange(len(run.data))), torch.arange(len(run.data))
+    views = (inputs, inputs.flip(0))
+    whole, *parts = (
+        method.loss(run, Batch(views, run.data.labels, index, weight))
+        for weight in (None, torch.full((len(index),), 0.3), torch.full((len(index),), 0.7))
+    )
+    torch.testing.assert_close(sum(parts), whole)
+
+
+def test_an_index_has_one_label_in_a_batch() -> None:
+    criterion, logits, index = SOPLoss(10, 3), torch.zeros(4, 3), torch.tensor([4, 7, 4, 4])
+    with pytest.raises(InputError, match=r"4 \(position 3 of the batch\) came first with label 2 and now with 1"):
+        criterion(logits, torch.tensor([2, 0, 2, 1]), index)
+    assert (criterion.guard.label == -1).all()
+    criterion(logits, torch.tensor([2, 0, 2, 2]), index)
+    SOPLoss(10, 3, full_u=True)(logits, torch.tensor([2, 0, 2, 1]), index)
+
+
+def test_what_half_precision_cannot_hold() -> None:
+    with pytest.raises(InputError, match=r"std must be at least 1.9e-09 with state_dtype='float16'.* got 1e-13"):
+        SOPLoss(10, 3, std=1e-13, state_dtype="float16")
+    with pytest.raises(InputError, match="choose state_dtype='float32'"):
+        SOP(std=1e-9, state_dtype="float16")
+    with pytest.raises(InputError, match="std must be at least"):
+        SOP(std=1e-60)
+    assert float((SOPLoss(100, 10, std=1e-13).model.state.v == 0).float().mean()) == 0
+    logits, label = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]]), torch.tensor([1, 1])
+    criterion = SOPLoss(1, 3, visits=1, std=0.3, lr_u=1e9, lr_v=1e9, state_dtype="float16")
+    for _ in range(3):
+        criterion(logits.requires_grad_(), label, torch.zeros(2, dtype=torch.int64))
+        criterion.step()
+        state = criterion.model.state
+        assert state.u.isfinite().all()
+        assert state.v.isfinite().all()
+        assert float(state.v.abs().max()) / state.scale == pytest.approx(2, abs=1e-3)

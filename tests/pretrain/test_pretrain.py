@@ -11,11 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from noiseproof import features, models
-from noiseproof.data import Normalize
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.form import InputForm
 from noiseproof.errors import InputError
 from noiseproof.models import Backbone
 from noiseproof.predictor import load_model
-from noiseproof.pretrain import probe
+from noiseproof.pretrain import MoCo, probe
+from noiseproof.pretrain.moco import crowded
+from noiseproof.pretrain.report import settings
 from noiseproof.train import fit
 
 
@@ -32,6 +35,56 @@ def test_a_run_leaves_a_backbone_and_a_report(run, pictures, tmp_path):
     assert torch.equal(loaded(pictures[1]), result.features(pictures[1]))
     assert loaded(pictures[1], torch.tensor([5, 3])).shape == (2, 32)
     assert set(probe.probe(loaded, *pictures)) == {"knn", "linear"}
+
+
+def test_the_report_says_the_settings(run, tmp_path):
+    class Odd(Own):
+        """A network whose name is no HTML."""
+
+    Odd.__qualname__ = "Odd<b>"
+    options = {"epochs": 1, "probe_every": 0, "model": Odd, "mix_augment": "sane-strong", "crop_sizes": [8]}
+    command = {"data": "/data/<i>photos"}
+    result = run(
+        "sane(crops=1)",
+        augment="simclr",
+        out=tmp_path / "run",
+        notes={"command": command},
+        schedule="constant",
+        **options,
+    )
+    shown = settings(tmp_path / "run", result)
+    assert shown == {
+        "data": "<i>photos: 120 examples of 1 × 8 × 8",
+        "model": "Odd<b>, 824 weights with its projection head",
+        "epochs": "1", "batch size": "32", "rate": "0.05, constant",
+        "optimizer": "sgd, momentum 0.9, weight decay 0.0001",
+        "augmentation": "2 × simclr, sane-strong at 8 × 8",
+        "seed": "3", "dictionary": "120 keys (4,096 were asked for)",
+    }  # fmt: skip
+    page = (tmp_path / "run/report.html").read_text()
+    assert "<td>Odd&lt;b&gt;, 824 weights" in page
+    assert "Odd<b>" not in page
+    assert "<i>photos" not in page
+    assert page.count("own last key as a negative") == 1
+    result.save(tmp_path / "elsewhere")  # no config.json
+    assert settings(tmp_path / "elsewhere", result) == {}
+    assert "Settings" not in (tmp_path / "elsewhere/report.html").read_text()
+
+
+def test_a_large_dictionary_is_noted():
+    assert crowded(MoCo(dictionary_size=50), 100) is None
+    assert "holds 51 keys of 100 images" in crowded(MoCo(dictionary_size=51), 100)
+    assert "holds 100 keys of 100 images" in crowded(MoCo(), 100)
+    assert crowded(MoCo(dictionary_size=100, symmetric=True), 100) is None  # two keys of each of 50 images
+
+
+def test_the_command_line_notes_a_large_dictionary_once(command):
+    words = ["--epochs", 2, "--augment", "weak", "--device", "cpu", "--model", "mlp(widths=[4])", "--limit", 60]
+    small = ["--method", "moco(dictionary_size=30)"]
+    for more, times in (([], 1), (["--quiet"], 0), (small, 0)):
+        code, _, err = command("pretrain", "digits", "--out", f"run{len(more)}{times}", *words, *more)
+        assert (code, err.count("note: the dictionary holds 60 keys")) == (0, times)
+        assert "own last key" in err or not times
 
 
 def test_the_probe_is_that_of_the_features(run, pictures):
@@ -107,7 +160,7 @@ def norm_names(at: str, channels: int) -> dict[str, tuple[int, ...]]:
 def test_exported_weights_have_torchvisions_names(name, kind, depths, tmp_path):
     backbone = models.build(f"{name}", (3, 224, 224), 10)
     normalize = Normalize([0.5] * 3, [0.2] * 3)
-    features.export(features.Features(backbone, normalize, (3, 224, 224)), tmp_path / "w.safetensors")
+    features.export(features.Features(backbone, normalize, InputForm((3, 224, 224))), tmp_path / "w.safetensors")
     expected = {"conv1.weight": (64, 3, 7, 7)} | norm_names("bn1", 64)
     inputs = 64
     for stage, blocks in enumerate(depths, start=1):
@@ -218,7 +271,7 @@ def test_images_without_labels(command, pictures):
     assert (code, err) == (0, "")
     assert "60 examples" in out
     assert "k-NN" not in out
-    assert features.load_backbone("run").input_shape == (1, 8, 8)
+    assert features.load_backbone("run").form.shape == (1, 8, 8)
     assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0
     assert command("probe", "run", "digits", "--limit", 80, "--no-random", "--quiet")[0] == 0
     assert command("probe", "run", "--export", "w.safetensors", "--quiet")[0] == 0
@@ -253,3 +306,16 @@ def test_one_feature_and_a_schedule_that_ends_early(run, tmp_path):
     result = run("moco", epochs=8, probe_every=8, schedule="anneal_on_loss(1000, stop=100)")
     assert result.run.epoch < 8
     assert "knn_accuracy" in result.history[-1]
+
+
+def test_features_of_a_table_go_by_name(tmp_path: Path) -> None:
+    x = torch.randn(20, 3)
+    table = LabeledData(x, [0, 1] * 10, feature_names=["a", "b", "c"])
+    found = features.untrained("mlp", Normalize.of(table.take, 20, image=False), InputForm.of(table))
+    found.save(tmp_path / "backbone.safetensors")
+    loaded = features.load_backbone(tmp_path)
+    assert loaded.form == InputForm((3,), True, ("a", "b", "c"))
+    other = LabeledData(x[:, [2, 0, 1]], [0, 1] * 10, feature_names=["c", "a", "b"])
+    assert torch.equal(loaded(other), found(table))
+    with pytest.raises(InputError, match="the feature 'b' is missing"):
+        loaded(LabeledData(x, [0, 1] * 10, feature_names=["c", "a", "z"]))

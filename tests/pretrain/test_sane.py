@@ -18,7 +18,7 @@ from noiseproof.method import Batch
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.pretrain import SANE, MoCo, build, pretrain, report
 from noiseproof.pretrain.moco import instance_loss, log_sigma, push
-from noiseproof.pretrain.sane import blend, refine, schedule_mu, similarity_labels, soft_loss
+from noiseproof.pretrain.sane import blend, fit_size, refine, schedule_mu, similarity_labels, soft_loss
 from noiseproof.rundir import CHECKPOINT
 
 ABLATIONS = [
@@ -97,37 +97,55 @@ def test_mixtures_agree_with_the_paper():
     assert torch.equal(blend(1.0, first, second, torch.tensor(order)), first)
 
 
-@pytest.mark.parametrize("options", ["mixup='momentum'", "mixup='vanilla'", "q=False"])
-def test_the_whole_loss_agrees_with_the_paper(run, options):
+def test_images_of_another_size_agree_with_their_twin():
+    images = torch.randn(2, 3, 8, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    for height, width in ((8, 6), (5, 4), (3, 9), (11, 7)):
+        ours = fit_size(images, torch.empty(2, 3, height, width))
+        torch.testing.assert_close(ours, twin.resized(images, height, width))
+
+
+@pytest.mark.parametrize(
+    ("options", "side"),
+    [
+        ("mixup='momentum'", 8), ("mixup='vanilla'", 8), ("q=False", 8), ("p=False", 8), ("mixup='none'", 8),
+        ("lam=0.25", 8), ("lam=1.0", 8), ("crops=2", 8), ("crops=2, side='key', lam=0.25", 8),
+        ("crops=1, mixup='none'", 8), ("crops=1, mixup='vanilla'", 8), ("symmetric=True", 8),
+        ("symmetric=True, crops=1, side='key'", 8), ("crops=1", 5), ("crops=1, side='key'", 5),
+    ],
+)  # fmt: skip
+def test_the_whole_loss_agrees_with_the_paper(run, options, side):
     """Eq. (9) by way of the hooks, against the twin fed with the same draws and the same networks, in eval mode."""
-    result = run(f"sane(dictionary_size=10, {options})")
+    small = {} if side == 8 else {"model": "resnet8", "epochs": 1}  # an mlp takes one size only
+    result = run(f"sane(dictionary_size=10, {options})", probe_every=0, **small)
     state, built = result.run, result.method
     state.models.double().eval()
     built.double().eval()
     state.models.zero_grad()
     state.step = 3
     generator = torch.Generator().manual_seed(5)
-    query, key = (torch.randn(6, *state.data.input_shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    sides = [8, 8, *[side] * built.crops]
+    views = [torch.randn(6, 1, side, side, generator=generator, dtype=torch.float64) for side in sides]
+    dictionary = built.dictionary.clone()
     state.generator.manual_seed(9)
-    loss = built.loss(state, Batch((query, key), torch.zeros(6, dtype=torch.int64), torch.arange(6)))
+    loss = built.loss(state, Batch(tuple(views), torch.zeros(6, dtype=torch.int64), torch.arange(6)))
     loss.backward()
     ours = [parameter.grad.clone() for parameter in state.models.parameters()]
     state.models.zero_grad()
 
     generator.manual_seed(9)
-    theta = sample_lam(built.kappa, generator)
-    order = torch.randperm(6, generator=generator).tolist()
-    keys = torch.cat([torch.stack([twin.unit(row) for row in built.target(key)]), built.dictionary])
+    draws = ((sample_lam(built.kappa, generator), torch.randperm(6, generator=generator).tolist()) for _ in range(9))
     steps = state.epochs * math.ceil(len(state.data) / state.batch_size)
-    p, q = (label(keys, 6, 0.2, 0.8) for label in (twin.labels_p, twin.labels_q))
-    y = twin.refined(p, q if built.q else None, twin.confidence(3, steps, 0, 1), 6, len(keys))
-    x = twin.mixed(query, query if built.mixup == "vanilla" else key, theta, order)
-    plain = twin.contrast(state.model(query), keys, torch.eye(6, len(keys), dtype=torch.float64), 0.2)
-    expected = 0.5 * plain + 0.5 * twin.contrast(state.model(x), keys, twin.mixed(y, y, theta, order), 0.2)
+    expected, keys = twin.batch_loss(
+        state.model, built.target, views, dictionary, draws, lam=built.lam, tau=0.2, sharpness=0.8,
+        mu=twin.confidence(3, steps, 0, 1), labels="p" * built.p + "q" * built.q, mixup=built.mixup, side=built.side,
+        symmetric=built.symmetric,
+    )  # fmt: skip
     expected.backward()
     torch.testing.assert_close(loss, expected)
     for a, parameter in zip(ours, state.models.parameters(), strict=True):
         torch.testing.assert_close(a, parameter.grad)
+    torch.testing.assert_close(built.keys, keys)
+    assert len(keys) == (12 if built.symmetric else 6)
 
 
 @pytest.mark.parametrize("options", ["", "symmetric=True", "groups=4"])
@@ -188,6 +206,34 @@ def test_keys_come_back_in_order_from_their_groups(run):
     assert not torch.allclose(result.method.encode(result.run, view), shuffled, atol=1e-3)
 
 
+def test_the_groups_are_shuffled(run):
+    """In train mode a key depends on those it is normalised with: a random part of the batch, another in each step."""
+    result = run(MoCo(groups=4), epochs=1, probe_every=0)
+    state, method = result.run, result.method
+    view = torch.randn(11, *state.data.input_shape, generator=torch.Generator().manual_seed(4))
+    state.generator.manual_seed(7)
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(2):
+        found = method.encode(state, view)
+        order = torch.randperm(11, generator=generator)
+        for part in order.tensor_split(4):
+            torch.testing.assert_close(found[part], torch.stack([twin.unit(row) for row in method.target(view[part])]))
+
+
+def test_both_key_sets_of_a_symmetric_step_are_kept(run):
+    result = run(MoCo(symmetric=True, dictionary_size=40), epochs=1, probe_every=0)
+    state, method = result.run, result.method
+    method.eval()
+    views = torch.randn(2, 8, *state.data.input_shape, generator=torch.Generator().manual_seed(4))
+    batch = Batch(tuple(views), torch.zeros(8, dtype=torch.int64), torch.arange(8))
+    keys = torch.cat([method.encode(state, views[1]), method.encode(state, views[0])])
+    method.loss(state, batch)
+    at = int(method.position)
+    method.after_step(state, batch)
+    torch.testing.assert_close(method.dictionary[(at + torch.arange(16)) % 40], keys)
+    assert int(method.position) == (at + 16) % 40
+
+
 @pytest.mark.parametrize(
     "method", ["moco", "sane", "sane(symmetric=True)", "sane(crops=2, side='key', q=False, groups=3)"]
 )
@@ -232,6 +278,10 @@ def test_crops_of_several_sizes(run):
         ({"method": "sane(lam=2)"}, "lam must lie in"),
         ({"method": "sane(mixup='momentun')"}, "did you mean 'momentum'"),
         ({"method": "sane(side='left')"}, "unknown side"),
+        ({"method": "sane(p='no')"}, "p must be True or False, got 'no'"),
+        ({"method": "sane(q=None)"}, "q must be True or False, got None"),
+        ({"method": "sane(symmetric=3)"}, "symmetric must be True or False, got 3"),
+        ({"method": "moco(symmetric=1)"}, "symmetric must be True or False, got 1"),
         ({"method": "elr"}, "unknown pre-training method"),
         ({"method": 3}, "method must be"),
         ({"mix_augment": "strong"}, "ask for them"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-EPS = 1e-4
-
 
 def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
     """L_CE (B,) and L_MSE (B,), as functions that autograd can differentiate: p (B, K), u (B, K), v (B, K).
@@ -14,6 +12,7 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
     The authors' code clamps u² and v² to at most 1, and φ to at least ε.
     """
     authors = variant == "authors"
+    eps = 1e-4 if p.shape[1] <= 1000 else 0.1 / p.shape[1]
     cross_entropies, squared_errors = [], []
     for i in range(len(p)):
         y = [1.0 if k == int(label[i]) else 0.0 for k in range(p.shape[1])]
@@ -23,11 +22,11 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
             if authors:
                 positive, negative = torch.clamp(positive, max=1.0), torch.clamp(negative, max=1.0)
             s.append(positive - negative)  # Eq. (5)
-        w = [torch.clamp(p[i, k] + s[k], min=EPS) for k in range(p.shape[1])]
+        w = [torch.clamp(p[i, k] + s[k], min=eps) for k in range(p.shape[1])]
         total = sum(w)
         phi = [one / total for one in w]  # Eq. (7)
         if authors:
-            phi = [torch.clamp(one, min=EPS) for one in phi]
+            phi = [torch.clamp(one, min=eps) for one in phi]
         cross_entropies.append(-sum(y[k] * torch.log(phi[k]) for k in range(p.shape[1])))  # Eq. (8)
         largest = max(range(p.shape[1]), key=lambda k: float(p[i, k].detach()))
         h = [1.0 if k == largest else 0.0 for k in range(p.shape[1])]  # footnote 1

@@ -51,19 +51,17 @@ class Options:
         *,
         true_labels: Any = None,
         class_names: Sequence[str] | None = None,
-        ids: Sequence[Any] | None = None,
-        feature_names: Sequence[str] | None = None,
         allow_empty: bool = False,
+        **names: Any,
     ) -> LabeledData:
-        """LabeledData among the classes asked for, whose errors name the file."""
+        """LabeledData among the classes asked for, with names of what is in it; its errors name the file."""
         if self.class_names is not None and labels is not None:
             labels, true_labels = _texts(labels, class_names), _texts(true_labels, class_names)
             class_names, allow_empty = self.class_names, True
         try:
             return LabeledData(
-                inputs, labels, true_labels=true_labels, class_names=class_names, ids=ids, feature_names=feature_names,
-                allow_empty=allow_empty,
-            )  # fmt: skip
+                inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty, **names
+            )
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
 
