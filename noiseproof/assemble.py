@@ -63,6 +63,10 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, Integral) and not isinstance(value, bool):
                 object.__setattr__(self, name, int(value))
+        for name in ("lr", "momentum", "weight_decay", "clip"):
+            value = getattr(self, name)
+            if isinstance(value, Real):
+                object.__setattr__(self, name, float(value))
         require(type(self.epochs) is int and self.epochs >= 1, "epochs", self.epochs, "a whole number, 1 or more")
         fits = self.batch_size == "all" or (isinstance(self.batch_size, int) and self.batch_size >= 2)
         require(fits, "batch_size", self.batch_size, "a whole number, 2 or more, or 'all'")

@@ -511,9 +511,9 @@ def test_lazy_layers(digits):
     assert run(digits, model=model).final["train_accuracy"] > 0.2
 
 
-def test_numbers_of_numpy(digits):
-    result = run(digits, epochs=np.int64(1), batch_size=np.int32(64), seed=np.uint8(3), lr=np.float32(0.05))
-    assert result.run.epoch == 1
+def test_numbers_of_numpy(digits, tmp_path):
+    numbers = {"epochs": np.int64(1), "batch_size": np.int32(64), "seed": np.uint8(3), "lr": np.float32(0.05)}
+    assert run(digits, **numbers, out=tmp_path / "run").run.epoch == 1
     for name, value in (("lr", "0.1"), ("clip", "1"), ("momentum", None), ("epochs", True), ("weight_decay", "x")):
         with pytest.raises(InputError, match=f"{name} must be"):
             run(digits, **{name: value})

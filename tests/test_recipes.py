@@ -102,6 +102,16 @@ def test_pretrain_by_a_recipe(tmp_path: Path) -> None:
         assert call["method"] == pretrain.build(recipe(name, "pretrain")["method"]).describe()
         assert (len(call["augment"]), call["data"]["input_shape"]) == (views, [1, 8, 8])
         assert config["notes"]["command"]["recipe"] == name
+    arguments = [
+        "pretrain",
+        str(tmp_path / "photos"),
+        "--recipe",
+        "sane-cifar10-strong",
+        "--out",
+        str(tmp_path / "moco"),
+    ]
+    other = CliRunner().invoke(app, [*arguments, "--method", "moco(dictionary_size=20)", *words])
+    assert other.exit_code == 0, other.output
     again = CliRunner().invoke(app, ["pretrain", "--out", str(tmp_path / "sane-cifar10"), "--resume", "-q"])
     assert again.exit_code == 0, again.output
 

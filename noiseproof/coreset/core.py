@@ -12,12 +12,16 @@ the gradients of examples that the network has learned, it need not be sought.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from noiseproof.coreset.facility import Coreset, _features, _members, _sizes
+from noiseproof.coreset.points import unit_scale
 from noiseproof.errors import InputError
+from noiseproof.methods import _check
 
 _BLOCK = 2**24  # distances at a time
 
@@ -49,9 +53,15 @@ def core(
         InputError: an argument of the wrong type, shape or range.
     """
     rows = _features(features)
-    if centre is not None and centre.shape != rows.shape[1:]:
-        raise InputError(f"centre must be one point ({rows.shape[1]},), got {tuple(centre.shape)}; pass one row")
-    given = None if centre is None else centre.to("cpu", torch.from_numpy(rows).dtype)[None].numpy()
+    given = None
+    if centre is not None:
+        if not isinstance(centre, Tensor) or centre.shape != rows.shape[1:] or not centre.isfinite().all():
+            raise InputError(
+                f"centre must be one finite point ({rows.shape[1]},), got {_check.describe(centre)}; pass one row"
+            )
+        given = centre.detach().to("cpu", torch.from_numpy(rows).dtype)[None].numpy()
+    _check.integer("candidates", candidates, 1)
+    _check.integer("seed", seed, 0)
     members = _members(groups, len(rows))
     sizes = _sizes(k, [len(member) for member in members])
     generator = np.random.default_rng(seed)
@@ -75,15 +85,17 @@ def _some(member: np.ndarray, most: int, generator: np.random.Generator) -> np.n
 
 def _nearest(points: np.ndarray, centres: np.ndarray, k: int) -> tuple[np.ndarray, float]:
     """The k points (n, d) nearest to the centre (m, d) that has them nearest, in order; and the sum of distances."""
-    x, best, least = torch.from_numpy(points), 0, np.inf
+    both, shift = unit_scale(np.concatenate([points, centres]))
+    near, centres = both[: len(points)], both[len(points) :]
+    x, best, least = torch.from_numpy(near.astype(points.dtype)), 0, np.inf
     block = max(1, _BLOCK // len(x))
     for start in range(0, len(centres), block):
-        some = torch.from_numpy(centres[start : start + block])
+        some = torch.from_numpy(centres[start : start + block].astype(points.dtype))
         apart = torch.cdist(some, x, compute_mode="donot_use_mm_for_euclid_dist").numpy()  # (block, n)
         apart.partition(k - 1, axis=1)
         sums = apart[:, :k].sum(axis=1, dtype=np.float64)
         if sums.min() < least:
             best, least = start + int(sums.argmin()), float(sums.min())
-    distance = np.linalg.norm(points.astype(np.float64) - centres[best], axis=1)
+    distance = np.linalg.norm(near - centres[best], axis=1)
     order = np.argsort(distance, kind="stable")[:k]
-    return order, float(distance[order].sum())
+    return order, math.ldexp(float(distance[order].sum()), shift)

@@ -10,6 +10,7 @@ Labels", NeurIPS 2020. With distances d_ij = ‖x_i − x_j‖₂ between rows:
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.coreset.points import unit_scale
 from noiseproof.errors import InputError, unknown
 from noiseproof.methods import _check
 
@@ -67,8 +69,8 @@ def facility_location(
 ) -> Coreset:
     """Choose k points that represent all: maximise F(S) = Σ_i max_{j∈S} (d0 − d_ij), Eq. (10); k-medoids, Eq. (6).
 
-    d0 is the smaller of twice the largest distance from the mean and from the first row: no d_ij exceeds it. Distances
-    are computed in float32 from differences and rounded to 2⁻²⁸ of d0; gains are exact sums of those, so results depend
+    d0 is the smaller of twice the largest distance from the mean and from a row in the middle: no d_ij exceeds it.
+    Distances are computed in float32 from differences and rounded to 2⁻²⁸ of d0; gains are exact sums of those, so results depend
     neither on the number of threads nor on the memory, and ties go to the lowest index. `objective` and `cost` are
     computed from the features in float64. Each selected point belongs to itself.
 
@@ -174,8 +176,8 @@ def _gathered(rows: np.ndarray[Any, Any], members: list[Any], solved: list[Any])
         owner = choice.owner[covered]
         for part in range(0, len(owner), _PIECE):
             left, right = member[covered][part : part + _PIECE], chosen[owner[part : part + _PIECE]]
-            gap = rows[left].astype(np.float64) - rows[right]
-            cost_here = float(np.sqrt(np.square(gap).sum(axis=1)).sum())
+            gap, shift = unit_scale(rows[left].astype(np.float64) - rows[right])
+            cost_here = math.ldexp(float(np.sqrt(np.square(gap).sum(axis=1)).sum()), shift)
             cost, objective = cost + cost_here, objective + len(left) * d0 - cost_here
         assignment[member[covered]] = done + owner
         indices.append(chosen)

@@ -12,6 +12,8 @@ from noiseproof.data.labeled import LabeledData
 from noiseproof.data.sources import Inputs
 from noiseproof.errors import InputError
 
+_NEAR, _FAR = 2.0, 16.0  # the largest colour of floats in about 0..1; and one that is on another scale beyond doubt
+
 
 @dataclass(frozen=True)
 class InputForm:
@@ -20,17 +22,17 @@ class InputForm:
     Attributes:
         shape: of one input, (C, H, W) or (d,).
         unit: whether images are bytes, which are scaled to 0..1, or floats of about that range; other floats are on a
-            scale of their own.
+            scale of their own. None: unknown.
         feature_names: of a table's columns, in order.
     """
 
     shape: tuple[int, ...]
-    unit: bool = True
+    unit: bool | None = True
     feature_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, data: LabeledData) -> InputForm:
-        return cls(data.input_shape, not data.is_image or in_unit_range(data.inputs), data.feature_names)
+        return cls(data.input_shape, not data.is_image or colour_range(data.inputs)[1] <= _NEAR, data.feature_names)
 
     def check(self, name: str, inputs: Inputs) -> None:
         """Raise an InputError if inputs (n, …) are of another shape, or images on another scale."""
@@ -41,12 +43,13 @@ class InputForm:
             )
         if len(shape) != 3:
             return
-        if self.unit and not in_unit_range(inputs):
+        largest = colour_range(inputs)[1]
+        if self.unit and largest > _FAR:
             raise InputError(
-                f"{name} has images up to {colour_range(inputs)[1]:g}, the training set's were bytes or lay in 0..1; "
+                f"{name} has images up to {largest:g}, the training set's were bytes or lay in 0..1; "
                 "divide by 255, or pass uint8"
             )
-        if not self.unit and inputs.dtype == torch.uint8:
+        if self.unit is False and inputs.dtype == torch.uint8:
             raise InputError(f"{name} has uint8 images, the training set's were floats beyond 0..1; scale them alike")
 
     def match(self, name: str, data: LabeledData) -> LabeledData:
@@ -71,7 +74,7 @@ class InputForm:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> InputForm:
         names = state.get("feature_names")  # files of an earlier version have neither names nor scale
-        return cls(tuple(state["input_shape"]), state.get("unit", True), None if names is None else tuple(names))
+        return cls(tuple(state["input_shape"]), state.get("unit"), None if names is None else tuple(names))
 
 
 def colour_range(inputs: Inputs) -> tuple[float, float]:
@@ -81,11 +84,6 @@ def colour_range(inputs: Inputs) -> tuple[float, float]:
     images = inputs if isinstance(inputs, Tensor) else inputs.take(torch.arange(min(inputs.shape[0], 512)))
     low, high = images.aminmax()
     return low.item(), high.item()
-
-
-def in_unit_range(inputs: Inputs) -> bool:
-    """Whether images are bytes, or floats that were scaled to about 0..1."""
-    return colour_range(inputs)[1] <= 2
 
 
 def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -184,13 +184,19 @@ class LabeledData:
         return torch.from_numpy(drawn)
 
     def limit(self, count: int, seed: int = 0) -> LabeledData:
-        """At most `count` random examples, stratified by label, in the order of the data."""
+        """At most `count` random examples, stratified by label, with one of each class at least if they suffice."""
         if count >= len(self):
             return self
         if count < 1:
             raise InputError(f"limit must be 1 or more, got {count}")
         counts = np.bincount(self.labels.numpy(), minlength=self.num_classes)
-        return self.subset(self._draw(apportion(counts * (count / len(self))), seed))
+        quotas = apportion(counts * (count / len(self)))
+        lost = (counts > 0) & (quotas == 0)
+        if count >= (counts > 0).sum():
+            quotas[lost] = 1
+            for _ in range(lost.sum()):
+                quotas[quotas.argmax()] -= 1
+        return self.subset(self._draw(quotas, seed))
 
     def with_labels(self, labels: Any) -> LabeledData:
         """The same examples under other labels; the old ones become `true_labels` if there were none."""

@@ -92,6 +92,11 @@ def interval(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
+def _within(half: float, digits: str) -> str:
+    """The half width of an interval, after its mean; nothing for that of one seed."""
+    return "" if math.isnan(half) else f" ± {half:{digits}}"
+
+
 class Regimes(Experiment):
     """Each parameter in turn around the base; the base at the paper's own r and scale; the network of Section 2."""
 
@@ -181,7 +186,7 @@ def _errors(runs: dict[int, dict[str, Any]]) -> str:
     mean, half = interval([100 * one["error_p"] for one in runs.values()])
     on_q = 100 * np.mean([one["error_q"] for one in runs.values()])
     stopped = sum(one["event"] == "stop" for one in runs.values())
-    return f"{mean:.2f} ± {half:.2f} ({on_q:.0f}) {stopped}/{len(runs)}"
+    return f"{mean:.2f}{_within(half, '.2f')} ({on_q:.0f}) {stopped}/{len(runs)}"
 
 
 def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, Any]], key: str) -> str:
@@ -190,7 +195,7 @@ def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, An
     if not seeds:
         return ""
     mean, half = interval([100 * (runs[seed][key] - against[seed][key]) for seed in seeds])
-    return f"{mean:+.3f} ± {half:.3f}"
+    return f"{mean:+.3f}{_within(half, '.3f')}"
 
 
 def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]], colour: str, label: str) -> None:
@@ -312,4 +317,4 @@ def _brief(values: list[float]) -> str:
     if not values:
         return ""
     mean, half = interval(values)
-    return f"{mean:.3g} ± {half:.1g}"
+    return f"{mean:.3g}{_within(half, '.1g')}"

@@ -80,6 +80,7 @@ def reproduce(
                 log.append(record)
                 kept[_key(cell)] = record
                 advance()
+        return _written(experiment, scale, [kept[_key(cell)] for cell in cells], out, where)
     except BrokenProcessPool:
         raise InputError(
             f"a worker died, perhaps for want of memory; use fewer --workers (cells done: {log.path})"
@@ -89,10 +90,15 @@ def reproduce(
         raise Interrupted(
             f"stopped after {have} of {len(cells)} cells, kept in {log.path}; the same command goes on"
         ) from None
-    done = [Done(cell, kept[_key(cell)]["figures"]) for cell in cells]
+
+
+def _written(
+    experiment: Experiment, scale: str, records: list[dict[str, Any]], out: Path, where: dict[str, Any]
+) -> Outcome:
+    """The picture and the results of finished cells."""
+    done = [Done(record["cell"], record["figures"]) for record in records]
     picture, results = out / f"{experiment.name}.png", out / "results.json"
     files.write_atomically(picture, lambda path: experiment.draw(done, path))
-    records = [kept[_key(cell)] for cell in cells]
     where["commit"] = ", ".join(dict.fromkeys(record["commit"] for record in records))  # of the figures, not of today
     summary = {"experiment": experiment.name, "paper": experiment.paper, "scale": scale, "machine": where}
     files.write_text(results, json.dumps(summary | {"cells": records}, indent=1) + "\n")
@@ -113,16 +119,13 @@ class Log:
         """Every whole record; a last line that a kill cut short is dropped."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        if lines.pop():
-            files.write_text(self.path, "".join(line + "\n" for line in lines))
-        try:
-            records = [json.loads(line) for line in lines]
-            if any(record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"} for record in records):
-                raise ValueError
-        except (ValueError, AttributeError):
-            raise InputError(f"{self.path} is damaged; move it away to start afresh") from None
-        return records
+        *lines, rest = self.path.read_bytes().split(b"\n")
+        records = [_record(line) for line in lines]
+        if None in records:
+            raise InputError(f"{self.path} is damaged; move it away to start afresh")
+        if rest:
+            files.write_atomically(self.path, lambda path: path.write_bytes(b"".join(line + b"\n" for line in lines)))
+        return [record for record in records if record is not None]
 
     def prepare(self) -> None:
         """See now, not after the first cell, whether the folder can be written."""
@@ -142,10 +145,24 @@ def _borrow(kind: str, wanted: set[str], own: Path) -> list[dict[str, Any]]:
     for path in sorted(own.parent.parent.glob(f"*/{CELLS}")):
         if path == own:
             continue
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:  # the rest is being written
-            if f'"kind": "{kind}"' in line and _key((record := json.loads(line))["cell"]) in wanted:
+        for line in path.read_bytes().split(b"\n")[:-1]:  # the rest is being written
+            if f'"kind": "{kind}"'.encode() not in line:
+                continue
+            record = _record(line)  # one that is damaged is another experiment's to complain of
+            if record is not None and _key(record["cell"]) in wanted:
                 found.setdefault(_key(record["cell"]), record)
     return list(found.values())
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """What a line of a log says; None where it is no record of a cell."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"}:
+        return None
+    return record if all(isinstance(record[key], dict) and record[key] for key in ("cell", "figures")) else None
 
 
 def _work(

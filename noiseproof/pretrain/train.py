@@ -101,8 +101,9 @@ def pretrain(
         schedule=schedule, clip=clip, precision=precision, seed=seed, device=device,
     )  # fmt: skip
     rundir = RunDir.at(out, resume, checkpoint_seconds, checkpoint_steps, verb="pretrain")
-    require(isinstance(batch_size, int), "batch_size", batch_size, "a whole number")
-    shared = batch_size % world == 0 and batch_size >= 2 * world
+    size = settings.batch_size
+    require(isinstance(size, int), "batch_size", size, "a whole number")
+    shared = isinstance(size, int) and size % world == 0 and size >= 2 * world
     require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
     require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
     require(hidden is None or (isinstance(hidden, int) and hidden >= 1), "hidden", hidden, "1 or more, or None")

@@ -46,7 +46,10 @@ def test_sizes_and_mistakes() -> None:
         core(torch.tensor([[float("nan")]]), 1)
     with pytest.raises(InputError, match="must not exceed"):
         core(points, 5)
-    with pytest.raises(InputError, match="centre must be one point"):
+    for mistake in ({"candidates": 0}, {"seed": -1}, {"centre": [0.0]}, {"centre": torch.tensor([float("nan")])}):
+        with pytest.raises(InputError, match=f"{next(iter(mistake))} must be"):
+            core(points, 1, **mistake)
+    with pytest.raises(InputError, match="centre must be one finite point"):
         core(points, 2, centre=torch.zeros(2))
 
 

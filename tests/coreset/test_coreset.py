@@ -14,6 +14,7 @@ from reference import facility_location as slow
 from torch import Tensor
 
 from noiseproof.coreset import ALGORITHMS, Coreset, facility_location, greedi, greedy, kernels
+from noiseproof.coreset.core import core
 from noiseproof.coreset.points import Points, scaled
 from noiseproof.errors import InputError
 
@@ -149,6 +150,28 @@ def test_distances_are_those_of_the_features(dims: int) -> None:
     np.testing.assert_allclose(integers(points) * points.unit, true, rtol=2e-6, atol=2 * points.unit)
     assert true.max() <= points.d0 <= 2 * true.max() * (1 + 1e-12)
     assert np.array_equal(integers(points), integers(points).T)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_far_row_does_not_hide_the_others(first: bool) -> None:
+    rows = torch.rand(200, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    far = torch.full((1, 2), 1e6, dtype=torch.float64)
+    cost = facility_location(torch.cat([far, rows] if first else [rows, far]), 20).cost
+    alone = facility_location(rows, 19).cost
+    assert cost == pytest.approx(alone, rel=0.02)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-24, 1e20, 1e150])
+def test_numbers_whose_squares_are_none(scale: float) -> None:
+    rows = torch.randn(300, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    power = 2.0 ** round(math.log2(scale))
+    kinds = [torch.float64, torch.float32] if 1e-38 < scale < 1e38 else [torch.float64]
+    for kind in kinds:
+        plain = rows.to(kind)
+        for choose in (core, facility_location):
+            one, other = choose(plain, 50), choose(plain * power, 50)
+            assert torch.equal(one.indices, other.indices)
+            assert other.cost / power == pytest.approx(one.cost)
 
 
 def test_a_far_offset_does_not_hide_small_distances() -> None:

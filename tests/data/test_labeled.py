@@ -190,6 +190,12 @@ def test_limit_is_exact_and_stratified(count: int) -> None:
     assert part.class_names == data.class_names
 
 
+def test_limit_loses_no_class_that_it_can_keep() -> None:
+    data = LabeledData(np.zeros((2000, 1)), [0] * 1000 + [1] * 994 + [2] * 6)
+    assert data.limit(100).labels.bincount().tolist() == [49, 50, 1]
+    assert len(data.limit(2)) == 2
+
+
 def test_features_by_name() -> None:
     data = LabeledData(np.eye(3), [0, 1, 1], feature_names=["a", "b", "c"])
     assert data.subset([2]).with_features(("c", "a")).inputs.tolist() == [[1, 0]]

@@ -648,7 +648,12 @@ def test_image_folders_with_litter_links_and_trains(make: Any) -> None:
     (root / "b" / "more").symlink_to(make.root / "elsewhere")
     (root / "b" / "loop").symlink_to(root / "b")
     assert load(root).labels.tolist() == [0, 0, 1, 1, 1]
+    (root / "b" / "again").symlink_to(root / "b" / "more")
+    (root / "b" / "up").symlink_to(root)
+    assert load(root).labels.tolist() == [0, 0, 1, 1, 1]
     cities = make.folder("cities", {"train/2019": 1, "train/2020": 1, "bus/2019": 1})
-    assert load(cities).class_names == ("bus", "train")
-    (cities / "bus").rename(cities / "test")
-    assert load(cities).class_names == ("2019", "2020")
+    with pytest.raises(InputError, match="holds train/ and bus/: a part of the data or a class"):
+        load(cities)
+    assert load(cities / "train").class_names == ("2019", "2020")
+    (cities / "bus").rename(cities / "dev")
+    assert [data.class_names for data in load_pair(cities)] == [("2019", "2020")] * 2

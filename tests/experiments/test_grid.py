@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from noiseproof.cli import app
 from noiseproof.data import noise
 from noiseproof.errors import InputError
-from noiseproof.experiments import build, experiments
+from noiseproof.experiments import build, experiments, grid
 from noiseproof.experiments.datadir import DataDir
 from noiseproof.experiments.drawing import bars
 from noiseproof.experiments.experiment import Cell, Done, Experiment
@@ -96,12 +96,24 @@ def test_goes_on_where_it_was(tmp_path: Path) -> None:
         reproduce(Squares(), **options)
     (tmp_path / "stop-2").unlink()
     (tmp_path / "2").unlink()
-    with open(tmp_path / "out" / "cells.jsonl", "a") as file:
-        file.write('{"cell": {"x": 3}, "figu')  # as a kill leaves it
+    with open(tmp_path / "out" / "cells.jsonl", "ab") as file:
+        file.write(b'{"cell": {"x": 3}, "figu\xff')  # as a kill may leave it
     outcome = reproduce(Squares(), **options)  # fails if a finished cell is run again
     assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9]
     outcome = reproduce(Squares(), seeds=6, **options)
     assert [one.figures["y"] for one in outcome.done] == [0, 1, 4, 9, 16, 25]
+
+
+def test_the_damaged_log_of_another_experiment_is_passed_over(tmp_path: Path) -> None:
+    lines = [b"\xff\xfe", b'{"kind": "fit", "cell', b'{"kind": "fit", "figures": {}}', b"[]"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "cells.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    assert grid._borrow("fit", {"{}"}, tmp_path / "own" / "cells.jsonl") == []
+    for line in (*lines, b'{"cell": {"x": 0}, "figures": {}, "seconds": 1, "commit": ""}'):
+        (tmp_path / "own").mkdir(exist_ok=True)
+        (tmp_path / "own" / "cells.jsonl").write_bytes(line + b"\n")
+        with pytest.raises(InputError, match="is damaged; move it away"):
+            reproduce(Squares(), out=tmp_path / "own", data=tmp_path, progress=False)
 
 
 def test_cifar10_has_its_classes_at_any_size(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _at(inputs: np.ndarray | InputSource, rows: torch.Tensor) -> np.ndarray | In
 def _names(known: np.ndarray, labels: np.ndarray) -> list[str] | None:
     """The class names that the labels of the train set imply, for data that may lack some classes."""
     if known.dtype.kind in "US":
-        return np.unique(known).tolist()
+        return np.unique(np.char.decode(known, "utf-8", "replace") if known.dtype.kind == "S" else known).tolist()
     if known.dtype.kind not in "iub" or labels.dtype.kind not in "iub" or not known.size or not labels.size:
         return None
     return [str(k) for k in range(int(max(known.max(), labels.max())) + 1)]

@@ -16,7 +16,7 @@ from noiseproof.errors import InputError
 
 _KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
 EXTENSIONS = frozenset(f".{kind}" for kind in _KINDS.split())
-_TEST_NAMES = ("test", "val", "valid", "validation")  # the first that is there is the test set
+_TEST_NAMES = ("test", "val", "valid", "validation", "dev")  # the first that is there is the test set
 
 
 def find(path: Path) -> Splits | None:
@@ -25,7 +25,13 @@ def find(path: Path) -> Splits | None:
     train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
     if train is not None and tested and not _subfolders(train):
         return {"train": _unsorted(train)}
-    if train is not None and _subfolders(train) and (tested or num_classes(path) == 1):  # else a class, as trains are
+    if train is not None and _subfolders(train):
+        others = [child.name for child in inner.values() if child != train and has_images(child)]
+        if others and not tested:
+            raise InputError(
+                f"{path} holds train/ and {others[0]}/: a part of the data or a class? pass {train} to read it alone, "
+                f"call the other one test, or rename train"
+            )
         splits: Splits = {"train": _split(train, train)}
         for name in _TEST_NAMES:
             if name in inner:
@@ -120,13 +126,15 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Image files under a folder, links to folders followed, each folder once."""
-    seen: set[str] = set()
+    """Image files under a folder; links to folders are followed, but not upwards, and each folder is seen once."""
+    top, seen = os.path.realpath(folder), set[str]()
     for root, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(root))
-        folders[:] = [
-            name for name in folders if not _is_litter(name) and os.path.realpath(os.path.join(root, name)) not in seen
-        ]
+        here = os.path.realpath(root)
+        if here in seen or (here != top and os.path.commonpath([here, top]) == here):
+            folders.clear()
+            continue
+        seen.add(here)
+        folders[:] = sorted(name for name in folders if not _is_litter(name))
         for name in files:
             file = Path(root, name)
             if file.suffix.lower() in EXTENSIONS and not name.startswith(".") and file.is_file():

@@ -96,7 +96,7 @@ def _split(paths: list[Path], reference: list[Path]) -> Split:
         row_numbers = None if rows is None else rows.tolist()
         id_column = _named(table.column_names, ID_NAMES, but=label)
         ids = table.column(id_column).to_pylist() if id_column else None
-        if ids is not None and (isinstance(ids[0], list | dict) or len(set(ids)) < len(ids)):
+        if ids is not None and (any(isinstance(one, list | dict) for one in ids) or len(set(ids)) < len(ids)):
             ids = None  # it names something else than the examples
         features = [name for name in names if name != label and name.lower() not in _NO_FEATURES]
         inputs, feature_names = _inputs(paths[0], table, features, label, row_numbers, options)
