@@ -70,9 +70,9 @@ def facility_location(
     """Choose k points that represent all: maximise F(S) = Σ_i max_{j∈S} (d0 − d_ij), Eq. (10); k-medoids, Eq. (6).
 
     d0 is the smaller of twice the largest distance from the mean and from a row in the middle: no d_ij exceeds it.
-    Distances are computed in float32 from differences and rounded to 2⁻²⁸ of d0; gains are exact sums of those, so results depend
-    neither on the number of threads nor on the memory, and ties go to the lowest index. `objective` and `cost` are
-    computed from the features in float64. Each selected point belongs to itself.
+    Distances are computed in float32 from differences and rounded to 2⁻²⁸ of d0; gains are exact sums of those, so
+    results depend neither on the number of threads nor on the memory, and ties go to the lowest index. `objective` and
+    `cost` are computed from the features in float64. Each selected point belongs to itself.
 
     Differs from the authors' code: it adds the points with the largest similarity sums ("central" here), not those with
     the largest marginal gains.
