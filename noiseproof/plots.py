@@ -152,6 +152,7 @@ def _band(axis: Any, curves: Sequence[Sequence[float]], legend: str, colour: str
     length = max(len(curve) for curve in curves)
     values = np.array([list(curve) + [curve[-1]] * (length - len(curve)) for curve in curves])
     epochs = np.arange(1, length + 1)
-    axis.plot(epochs, values.mean(axis=0), color=colour, lw=1.6, label=legend)
+    dot = "." if len(epochs) == 1 else ""  # a line through one point is none
+    axis.plot(epochs, values.mean(axis=0), color=colour, lw=1.6, marker=dot, label=legend)
     if len(curves) > 1:
         axis.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, lw=0)

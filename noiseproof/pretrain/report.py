@@ -160,7 +160,8 @@ def plot_curves(result: PretrainResult, path: Path) -> None:
     figure = _figure(8.6 if probed else 4.6, 3.1)
     left, *others = figure.subplots(1, 2 if probed else 1, squeeze=False)[0]
     epochs = [record["epoch"] for record in result.history]
-    left.plot(epochs, [record["loss"] for record in result.history], color=LINE, lw=1.6)
+    dot = "." if len(epochs) == 1 else ""  # a line through one point is none
+    left.plot(epochs, [record["loss"] for record in result.history], color=LINE, lw=1.6, marker=dot)
     _tidy(left, "loss")
     for right in others:
         _plot_probes(right, result, probed)
