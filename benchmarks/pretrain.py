@@ -12,6 +12,7 @@ programs on the machine disturb less than the clock on the wall; scikit-learn th
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -111,15 +112,37 @@ def knn_sides(queries: int, bank: int, width: int) -> dict[str, Callable[[], obj
 CASES = {"resnet8": (32, 128), "resnet20": (32, 128), "resnet18": (32, 64)}  # side of the images, batch
 
 
-def steps(model: str, rounds: int) -> dict[str, dict[str, Any]]:
+def passes(model: str) -> float:
+    """What SANE must cost of MoCo by its passes: (2 (forward + backward) + key) / (forward + backward + key)."""
+    side, batch = CASES[model]
+    network = models.build(model, (3, side, side), 10).train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = torch.randn(batch, 3, side, side).contiguous(memory_format=torch.channels_last)
+    seconds: list[list[float]] = []
+    for _ in range(7):
+        moments = [time.process_time()]
+        value = network(images).square().mean()
+        moments.append(time.process_time())
+        value.backward()
+        moments.append(time.process_time())
+        with torch.no_grad():
+            network(images)
+        moments.append(time.process_time())
+        seconds.append([after - before for before, after in itertools.pairwise(moments)])
+    forward, backward, key = (statistics.median(column) for column in zip(*seconds[1:], strict=True))
+    print(f"{model}: of a forward pass, backward {backward / forward:.2f}, the key's forward {key / forward:.2f}")
+    return (2 * (forward + backward) + key) / (forward + backward + key)
+
+
+def steps(model: str, methods: list[str], rounds: int) -> dict[str, dict[str, Any]]:
     """Whole steps of each method and the augmentation alone, as a table and as figures."""
     side, batch = CASES[model]
     sides: dict[str, Callable[[], object]] = {}
-    for method in METHODS:
+    for method in methods:
         sides[method], augment = stepper(method, model, side, batch)
     sides["augmentation, two views"] = augment
     found = compare(take_turns(sides, rounds), "moco")
     present(f"{model}, 3×{side}×{side}, batch {batch}: steps relative to MoCo's", found)
+    print(f"SANE over MoCo, by passes: {passes(model):.3f}")
     return found
 
 
@@ -141,12 +164,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, resnet8 alone, a tenth of the k-NN")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", choices=[*CASES, "knn"], help="these parts")
+    parser.add_argument("--methods", nargs="+", default=METHODS, help="moco, and those to compare with it")
+    parser.add_argument("--rounds", type=int, help="of steps; 8 by default")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     threadpool_limits(options.threads)
     parts = options.only or (["resnet8", "knn"] if options.quick else [*CASES, "knn"])
     size = (1000, 5000, 512) if options.quick else (10_000, 50_000, 512)
-    results = {name: steps(name, 3 if options.quick else 8) for name in parts if name != "knn"}
+    rounds = options.rounds or (3 if options.quick else 8)
+    results = {name: steps(name, options.methods, rounds) for name in parts if name != "knn"}
     found = {"steps": results, "knn_size": size, "machine": machine()}
     if "knn" in parts:
         found["knn"] = search(size, 2 if options.quick else 3)

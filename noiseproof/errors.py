@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
 
 
 class InputError(ValueError):
@@ -11,6 +13,15 @@ class InputError(ValueError):
 
     The command line prints the sentence and exits 2; everything else that is raised is a mistake of ours.
     """
+
+
+@contextmanager
+def naming(source: str | PathLike[str]) -> Iterator[None]:
+    """Errors of the block begin with the file or folder that they are about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -111,6 +111,7 @@ class Method(nn.Module, ABC):
     cost: ClassVar[str] = "1×"  # of a training step, relative to cross-entropy
     num_models: int = 1
     num_views: int = 1
+    looks_up_labels: bool = False  # whether it reads labels from the data, beside those of the batch
 
     def __init__(self) -> None:
         super().__init__()

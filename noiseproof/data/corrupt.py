@@ -16,10 +16,10 @@ import numpy as np
 from torch import Tensor
 
 from noiseproof.data import noise
-from noiseproof.data.checks import check_distinct, check_whole, label_vector
+from noiseproof.data.label_checks import check_distinct, check_whole, label_vector
 from noiseproof.data.readers import load
 from noiseproof.data.readers.options import first_bytes
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 from noiseproof.files import replacing
 
 TRUE_COLUMN = "true_label"
@@ -82,13 +82,11 @@ def corrupt_table(
     done: list[Corruption] = []
 
     def corrupt(values: np.ndarray) -> np.ndarray:
-        try:
+        with naming(source):
             values = label_vector("labels", values)
             if values.dtype.kind not in "US":
                 check_whole("labels", values)
             check_distinct("labels", values)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from error
         classes, old = np.unique(values, return_inverse=True)
         if len(classes) < 2:
             raise InputError(

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from noiseproof.data.checks import (
     as_array,
-    check_class_names,
-    check_classes,
+    check_feature_names,
     check_fraction,
+    check_ids,
     check_shape,
     generator,
     parse_inputs,
-    parse_labels,
 )
+from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels
 from noiseproof.data.sources import Inputs, InputSource, select, take
 from noiseproof.errors import InputError
 
@@ -64,8 +64,8 @@ class LabeledData:
             check_shape(inputs.shape)
         self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
         n = self.inputs.shape[0]
-        self.ids: list[Any] | None = None if ids is None else _check_ids(ids, n)
-        self.feature_names = _check_features(feature_names, self.input_shape)
+        self.ids: list[Any] | None = None if ids is None else check_ids(ids, n)
+        self.feature_names = check_feature_names(feature_names, self.input_shape)
         self.true_labels: Tensor | None = None
         self.class_names: tuple[str, ...] = UNLABELED
         if labels is None:
@@ -271,31 +271,6 @@ def _joint_names(names: tuple[str, ...], true_labels: Any) -> tuple[str, ...]:
     if true_names is None:
         raise InputError("labels are text but true_labels are numbers; pass class_names, or text for both")
     return tuple(sorted({*names, *true_names}))
-
-
-def _check_ids(ids: Sequence[Any], n: int) -> list[Any]:
-    """`n` distinct ids as a list."""
-    array = ids.tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
-    if len(array) != n:
-        raise InputError(f"ids holds {len(array)} values but inputs holds {n} rows; pass one id per row, or none")
-    seen: dict[Any, int] = {}
-    for i, value in enumerate(array):
-        first = seen.setdefault(value, i)
-        if first != i:
-            raise InputError(
-                f"ids must be distinct, got {value!r} at rows {first} and {i}; make them unique or leave them out"
-            )
-    return array
-
-
-def _check_features(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...] | None:
-    """One distinct name for each of the d features."""
-    if names is None:
-        return None
-    given = tuple(map(str, names))
-    if shape != (len(given),) or len(set(given)) < len(given):
-        raise InputError(f"feature_names must be distinct, one for each feature of inputs of shape (n, {shape[0]})")
-    return given
 
 
 def apportion(shares: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.checks import as_array, check_finite, check_fraction, generator, parse_labels
+from noiseproof.data.checks import as_array, check_finite, check_fraction, generator
+from noiseproof.data.label_checks import parse_labels
 from noiseproof.data.labeled import LabeledData, apportion
 from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError, unknown

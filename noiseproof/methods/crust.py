@@ -94,6 +94,7 @@ class CRUST(Wrapper):
         self.warmup, self.every = _check.integer("warmup", warmup, 1), _check.integer("every", every, 1)
         self.weighted = _check.boolean("weighted", weighted)
         self.mixup = _check.number("mixup", mixup, 0)
+        self.looks_up_labels = self.mixup > 0  # of those it mixes in
         if selection in ALONE and (self.weighted or self.mixup):
             raise InputError(
                 f"selection={selection!r} lets an example stand for itself alone, with none to weigh it by or mix it "

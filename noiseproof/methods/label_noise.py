@@ -20,7 +20,6 @@ from noiseproof import schedule
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
 from noiseproof.methods import _check
-from noiseproof.methods.crust import CRUST
 
 
 def flip_labels(label: Tensor, num_classes: int, rate: float, generator: torch.Generator) -> Tensor:
@@ -68,11 +67,12 @@ class LabelNoise(Wrapper):
             raise InputError(f"label_noise wraps a method, got {inner!r}; write e.g. label_noise(ce)")
         super().__init__(inner)
         self.rate = _check.number("rate", rate, 0, 1, ends="[)")
-        if self.rate > 0 and any(isinstance(part, CRUST) and part.mixup > 0 for part in inner.modules()):
-            raise InputError(
-                "label_noise cannot wrap crust with mixup: the labels it mixes in are not of the batch and would not "
-                "be flipped; turn the two round, as in crust(label_noise(ce), selection='central', mixup=1.0)"
-            )
+        for part in inner.modules():
+            if self.rate > 0 and isinstance(part, Method) and part.looks_up_labels:
+                raise InputError(
+                    f"label_noise cannot wrap {part.title()} as it is: the labels it mixes in are not of the batch and "
+                    f"would not be flipped; turn the two round, as in {part.name}(label_noise(ce), …)"
+                )
         if not isinstance(anneal, str):
             raise InputError(f"anneal must be the text of a schedule, got {anneal!r}; write e.g. 'cosine'")
         self.anneal = anneal

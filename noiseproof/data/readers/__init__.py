@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from noiseproof.data.checks import check_class_names, is_whole
+from noiseproof.data.label_checks import check_class_names, is_whole
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, split_spec
@@ -27,7 +27,7 @@ from noiseproof.data.readers.options import (
     first_bytes,
     image_size,
 )
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, naming, unknown
 
 __all__ = ["load", "load_labels", "load_pair", "read_label_file"]
 
@@ -159,10 +159,8 @@ def _relabel(data: LabeledData, spec: str, limit: int | None) -> LabeledData:
         )
     if is_whole(values) and set(values.astype(np.int64).astype(str)) <= set(data.class_names):
         values = values.astype(np.int64).astype(str)  # numbers that are names, as 1 of 1, 2, 3; else positions
-    try:
+    with naming(path):
         return data.with_labels(values)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def _find(source: str | os.PathLike[str]) -> Splits:

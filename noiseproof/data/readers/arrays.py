@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from noiseproof.data.checks import check_numbers, check_values, label_vector
+from noiseproof.data.checks import check_numbers, check_values
+from noiseproof.data.label_checks import label_vector
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.options import Options, Split, Splits, even_rows
 from noiseproof.data.sources import InputSource, Mapped, Rows
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 
 INPUT_KEYS = ("x", "inputs", "images", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
@@ -118,10 +119,9 @@ def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
 
 
 def _labels(path: Path, arrays: _Arrays, key: str) -> np.ndarray:
-    try:
-        return label_vector(key, arrays[key](False))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    values = arrays[key](False)
+    with naming(path):
+        return label_vector(key, values)
 
 
 def _at(inputs: np.ndarray | InputSource, rows: torch.Tensor) -> np.ndarray | InputSource:
@@ -148,11 +148,9 @@ def _inputs(path: Path, read: _Read, options: Options) -> np.ndarray | InputSour
                 f"{path} takes {array.nbytes:,} bytes, beyond memory_limit={options.memory_limit:,}; "
                 "save it uncompressed (np.savez: it is then read from disk) or raise memory_limit"
             )
-        try:
+        with naming(path):
             check_numbers(array.dtype)
             check_values(array, image=len(axes) == 4)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
         return Mapped(array, axes)
     array = read(False)
     return array[:, None] if len(array.shape) == 3 else np.ascontiguousarray(array.transpose(axes))

@@ -10,11 +10,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from noiseproof.data.checks import check_whole, label_vector
+from noiseproof.data.label_checks import check_whole, label_vector
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.options import Options, Splits, even_rows
 from noiseproof.data.readers.unpickle import unpickle
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _Members = Callable[[set[str]], Iterator[tuple[str, IO[bytes]]]]  # the named files one by one, in any order
@@ -99,12 +99,10 @@ def _pixels(path: Path, name: str, record: Any) -> np.ndarray:
 
 def _labels(path: Path, name: str, record: Any, key: str) -> np.ndarray:
     values = _field(path, name, record, key)
-    try:
+    with naming(f"{path}/{name}"):
         labels = label_vector(key, values)
         check_whole(key, labels)
-    except InputError as error:
-        raise InputError(f"{path}/{name}: {error}") from error
-    return labels
+        return labels
 
 
 def _label_keys(path: Path, meta: str, column: str | None) -> tuple[str, str]:

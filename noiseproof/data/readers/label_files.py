@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from noiseproof.data.checks import label_vector, parse_labels
+from noiseproof.data.label_checks import label_vector, parse_labels
 from noiseproof.data.readers.options import first_bytes
 from noiseproof.data.readers.unpickle import unpickle
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 
 
 def read_label_file(path: str | os.PathLike[str], column: str | None = None) -> np.ndarray:
@@ -28,10 +28,8 @@ def read_label_file(path: str | os.PathLike[str], column: str | None = None) -> 
     if not path.is_file():
         raise InputError(f"{path} does not exist; check the path of the label file")
     values = _read(path, column)
-    try:
+    with naming(path):
         return label_vector("labels", values)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def _read(path: Path, column: str | None) -> Any:
@@ -55,10 +53,8 @@ def load_labels(path: str | os.PathLike[str], column: str | None, n: int) -> Ten
             f"{path} holds {len(values)} labels under {column!r} but the data holds {n} examples; "
             "pass the label file of this data"
         )
-    try:
+    with naming(path):
         return parse_labels("labels", values, None)[0]
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.checks import as_array, check_distinct, is_whole
+from noiseproof.data.checks import as_array
+from noiseproof.data.label_checks import check_distinct, is_whole
 from noiseproof.data.labeled import LabeledData
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 
 MEMORY_LIMIT = 4 << 30  # bytes of decoded inputs; beyond it they stay encoded, or on disk
 Progress: TypeAlias = Callable[[int, int], None]
@@ -58,12 +59,10 @@ class Options:
         if self.class_names is not None and labels is not None:
             labels, true_labels = _texts(labels, class_names), _texts(true_labels, class_names)
             class_names, allow_empty = self.class_names, True
-        try:
+        with naming(path):
             return LabeledData(
                 inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty, **names
             )
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
 
 
 def _texts(labels: Any, names: Sequence[str] | None) -> Any:
@@ -111,10 +110,8 @@ def classes(
     if not (text or all(is_whole(column) for column in columns)):
         return None, (labels, true_labels)
     values = np.unique(np.concatenate(columns))
-    try:
+    with naming(path):
         check_distinct(name, known)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     positions = [np.searchsorted(values, column) for column in columns[1:]]
     names = values.tolist() if text else [str(int(value)) for value in values]
     return names, (positions[0], None if true_labels is None else positions[1])
