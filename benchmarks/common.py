@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from noiseproof.console import table
-from noiseproof.machine import machine as machine
+from noiseproof.cli.console import table
+from noiseproof.runs.provenance import machine as machine
 
 ROOT = Path(__file__).parent.parent
 

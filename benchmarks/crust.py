@@ -23,13 +23,12 @@ from common import machine, show, write
 from coreset import gradients
 
 from noiseproof.coreset import facility_location
-from noiseproof.coreset.core import core
 from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.nearest import core
 from noiseproof.data import LabeledData
-from noiseproof.evaluate import predict_all
 from noiseproof.method import Run
-from noiseproof.progress import Silent
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
+from noiseproof.training.progress import Silent
 
 IMAGES, BATCH, CLASSES, SHARE = 50_000, 128, 10, 0.5
 WAYS: dict[str, Callable[..., Any]] = {
@@ -71,7 +70,7 @@ def network(steps: int, rounds: int) -> dict[str, float]:
         clock = Clock()
         result = fit("resnet20", data, "ce", epochs=1, batch_size=BATCH, eval_examples=0, device="cpu", progress=clock)
         each += [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)]
-        forward.append(seconds(lambda run=result.run: predict_all(run, data)) / len(data))
+        forward.append(seconds(lambda run=result.run: run.predict(data)) / len(data))
     return {"epoch": statistics.median(each) * IMAGES / BATCH, "forward": min(forward) * IMAGES}
 
 

@@ -27,9 +27,9 @@ from torch import Tensor
 from torch.func import functional_call, jacrev, vmap
 
 from noiseproof.data import load
+from noiseproof.jacobian.operator import Jacobian
+from noiseproof.jacobian.singular import top_singular
 from noiseproof.models import build
-from noiseproof.theory.jacobian import Jacobian
-from noiseproof.theory.singular import top_singular
 
 CASES = {  # name: what top_singular is asked for
     "no pass": {"passes": 0},

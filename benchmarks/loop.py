@@ -15,7 +15,7 @@ from torch import nn
 
 from noiseproof import models
 from noiseproof.data import LabeledData, load
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 SETTINGS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
 

@@ -17,7 +17,7 @@ SCRIPT = """
 import resource, sys
 import torch
 from noiseproof.data import LabeledData
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 n, val = int(sys.argv[1]), float(sys.argv[2])
 images = torch.empty(n, 3, 32, 32, dtype=torch.uint8)
 for block in images.split(1000):

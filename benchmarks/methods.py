@@ -13,7 +13,7 @@ from common import machine, show, write
 from noiseproof import methods
 from noiseproof.data import LabeledData, load
 from noiseproof.method import Wrapper
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 
 def specs() -> list[str]:

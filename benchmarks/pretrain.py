@@ -26,10 +26,10 @@ from torch import nn
 from noiseproof import models
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import policy
-from noiseproof.feed import Feed
 from noiseproof.method import Run
-from noiseproof.pretrain import build, probes
-from noiseproof.pretrain.train import projection_head
+from noiseproof.pretraining import build, probes
+from noiseproof.pretraining.train import projection_head
+from noiseproof.training.batches import Feed
 
 METHODS = ("moco", "moco(groups=4)", "sane", "sane(mixup='none')")
 

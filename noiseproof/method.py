@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from noiseproof.models.inference import predictions
+
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData, Normalize
 
@@ -96,6 +98,14 @@ class Run:
     def model(self) -> nn.Module:
         """The first model: the only one of most methods."""
         return self.models[0]
+
+    def predict(self, data: LabeledData | None = None) -> Tensor:
+        """Probabilities (n, K) that the models give every example of a data set, by default the training set."""
+        data = self.data if data is None else data
+        probability = torch.empty(len(data), self.num_classes)  # made first: kept blocks would scatter over the heap
+        for rows, block in predictions(self.models, self.normalize, data, self.device):
+            probability[rows] = block
+        return probability
 
 
 class Method(nn.Module, ABC):

@@ -202,7 +202,7 @@ def fill(options: dict[str, Any], given: Container[str], verb: str) -> dict[str,
     size = {} if found.image_size is None else {"image_size": found.image_size}
     asked = {**found.options, **size, "method": found.method}
     if verb == "pretrain" and "method" in given:
-        from noiseproof.pretrain import build
+        from noiseproof.pretraining import build
 
         if build(options["method"]).num_views == 2:  # without the extra views that these are of
             asked = {key: value for key, value in asked.items() if key not in ("mix_augment", "crop_sizes")}

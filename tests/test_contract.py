@@ -9,11 +9,12 @@ import random
 import pytest
 import torch
 
-from noiseproof import checkpoint, methods
+from noiseproof import methods
 from noiseproof.data import augment
 from noiseproof.method import Batch, Method, Wrapper
-from noiseproof.rundir import CHECKPOINT
-from noiseproof.train import fit
+from noiseproof.runs import checkpoint
+from noiseproof.runs.folder import CHECKPOINT
+from noiseproof.training.fit import fit
 
 SYMMETRIC = [[0.64 if i == j else 0.04 for j in range(10)] for i in range(10)]  # 40 % noise, as in conftest.py
 OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an epoch it diverges

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from noiseproof import fit, methods, pretrain, schedule
+from noiseproof import fit, methods
+from noiseproof import pretraining as pretrain
+from noiseproof import schedules as schedule
 from noiseproof.cli import app
 from noiseproof.data import LabeledData, noise
 

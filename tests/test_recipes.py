@@ -11,16 +11,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from noiseproof import methods, models, pretrain, schedule
+from noiseproof import methods, models
+from noiseproof import pretraining as pretrain
+from noiseproof import schedules as schedule
+from noiseproof.calls import split_call
 from noiseproof.cli import app
 from noiseproof.data import LabeledData, load
 from noiseproof.data.augment import policy
 from noiseproof.errors import InputError
-from noiseproof.pretrain import SANE
-from noiseproof.pretrain.train import view_augments
+from noiseproof.pretraining import SANE
+from noiseproof.pretraining.train import view_augments
 from noiseproof.recipes import RECIPES, recipe
-from noiseproof.spec import split_call
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 FITS = [name for name, one in RECIPES.items() if one.verb == "fit"]
 PRETRAINS = [name for name, one in RECIPES.items() if one.verb == "pretrain"]

@@ -25,8 +25,8 @@ app = typer.Typer(
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C ends the command with what can be done next, and exit code 130."""
-    from noiseproof.distributed import is_main
-    from noiseproof.interrupt import Interrupted
+    from noiseproof.training.distributed import is_main
+    from noiseproof.training.interrupt import Interrupted
 
     try:
         yield

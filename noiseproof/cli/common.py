@@ -60,7 +60,7 @@ def anchored(source: str | None) -> str | None:
 
 def remembered(context: typer.Context, out: Path | None) -> dict[str, Any]:
     """The options a run was begun with; those given again must agree, but for those that do not touch its result."""
-    from noiseproof.rundir import RunDir
+    from noiseproof.runs.folder import RunDir
 
     if out is None:
         raise InputError("--resume needs the run directory; add --out runs/NAME")
@@ -96,7 +96,7 @@ def with_recipe(context: typer.Context) -> dict[str, Any]:
 def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
     """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
     from noiseproof import data as sources
-    from noiseproof.console import reading
+    from noiseproof.cli.console import reading
 
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
     if options["feature_columns"] is not None:

@@ -14,7 +14,7 @@ from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
-    from noiseproof.result import FitResult
+    from noiseproof.runs.result import FitResult
 
 FIT_EXAMPLES = """[bold]Examples[/bold]
 
@@ -112,8 +112,8 @@ def _fit(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     """Run `fit` with the options of the command line."""
     import noiseproof as nf
     from noiseproof import methods
-    from noiseproof.rundir import RunDir
-    from noiseproof.train import refuse_torchrun
+    from noiseproof.runs.folder import RunDir
+    from noiseproof.training.fit import refuse_torchrun
 
     refuse_torchrun()
     method = methods.build(options["method"])
@@ -156,8 +156,8 @@ def _choose_augment(text: str, data: LabeledData, views: int) -> str | list[str]
 
 def _show(result: FitResult, out: Path) -> None:
     """The figures of a finished run, and where its files are."""
-    from noiseproof.console import show, table, wrote
-    from noiseproof.report import figures
+    from noiseproof.cli.console import show, table, wrote
+    from noiseproof.runs.report import figures
 
     title = f"{result.method.title()} on {len(result.run.data):,} examples"
     show(table(title, *figures(result)))

@@ -14,7 +14,7 @@ from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
-    from noiseproof.features import Features
+    from noiseproof.runs.features import Features
 
 PRETRAIN_EXAMPLES = """[bold]Examples[/bold]
 
@@ -95,13 +95,13 @@ def pretrain(
 
 def _pretrain(options: dict[str, Any], resume: bool, quiet: bool) -> None:
     """Run `pretrain` with the options of the command line."""
-    from noiseproof import distributed
-    from noiseproof.console import console, table, wrote
-    from noiseproof.pretrain import build
-    from noiseproof.pretrain import pretrain as run
-    from noiseproof.pretrain.moco import crowded
-    from noiseproof.pretrain.report import figures
-    from noiseproof.rundir import RunDir
+    from noiseproof.cli.console import console, table, wrote
+    from noiseproof.pretraining import build
+    from noiseproof.pretraining import pretrain as run
+    from noiseproof.pretraining.moco import crowded
+    from noiseproof.pretraining.report import figures
+    from noiseproof.runs.folder import RunDir
+    from noiseproof.training import distributed
 
     method = build(options["method"])
     out = Path(options["out"] or common.fresh_folder(options["data"], method.name, options["seed"]))
@@ -182,9 +182,9 @@ def probe(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
-    from noiseproof import features
-    from noiseproof.assemble import match
-    from noiseproof.console import wrote
+    from noiseproof.cli.console import wrote
+    from noiseproof.runs import features
+    from noiseproof.training.setup import match
 
     if doubts is not None and doubts.suffix != ".parquet":
         raise InputError(f"--doubts writes a Parquet table, got {doubts}; give it a name that ends in .parquet")
@@ -218,7 +218,7 @@ def probe(
 
 def _probed(run: Path, given: dict[str, Any]) -> dict[str, Any]:
     """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
-    from noiseproof.rundir import RunDir
+    from noiseproof.runs.folder import RunDir
 
     options = RunDir(run).config()["notes"].get("command")
     if given["data"] is not None:
@@ -232,9 +232,9 @@ def _probed(run: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
-    from noiseproof import features
-    from noiseproof.console import console, table
-    from noiseproof.pretrain import probes
+    from noiseproof.cli.console import console, table
+    from noiseproof.pretraining import probes
+    from noiseproof.runs import features
 
     found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
     if at_random:
@@ -246,9 +246,9 @@ def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData,
 
 def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
     """A table of both sets, what the neighbours among the known say of each label."""
-    from noiseproof.labels import Part, write
     from noiseproof.method import Beliefs
-    from noiseproof.pretrain import probes
+    from noiseproof.pretraining import probes
+    from noiseproof.runs.label_table import Part, write
 
     bank, classes = trained(known), known.num_classes
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)

@@ -23,7 +23,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where the picture, the table and the report go.")] = Path("runs/demo"),
 ) -> None:
     """See plain training memorise wrong labels, and robust training not."""
-    from noiseproof.demo import run_demo
+    from noiseproof.cli.demo import run_demo
 
     run_demo(noise, seeds, epochs, out)
 
@@ -59,9 +59,9 @@ def reproduce(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
-    from noiseproof.console import print_experiments, print_outcome
-    from noiseproof.experiments import build
-    from noiseproof.experiments.grid import reproduce as run
+    from noiseproof.cli.console import print_experiments, print_outcome
+    from noiseproof.papers import build
+    from noiseproof.papers.grid import reproduce as run
 
     if name is None:
         print_experiments()
@@ -85,9 +85,9 @@ def jacobian(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """The singular values of a run's Jacobian, at initialisation and now: a table, and spectrum.png in its folder."""
-    from noiseproof.console import print_spectrum, reading, wrote
+    from noiseproof.cli.console import print_spectrum, reading, wrote
     from noiseproof.files import write_atomically
-    from noiseproof.theory.spectrum import plot_spectrum, spectrum_of_run
+    from noiseproof.jacobian.spectrum import plot_spectrum, spectrum_of_run
 
     train = _training_set(run, quiet)
     with reading(quiet, "Jacobian") as progress:
@@ -107,8 +107,8 @@ def _training_set(run: Path, quiet: bool) -> LabeledData:
     Raises:
         InputError: it was not begun by the command line, or its data is not what it was.
     """
-    from noiseproof.assemble import split_validation
-    from noiseproof.rundir import RunDir, describe
+    from noiseproof.runs.folder import RunDir, describe
+    from noiseproof.training.setup import split_validation
 
     if not run.is_dir():
         raise InputError(f"there is no folder {run}; pass that of a finished run of fit")

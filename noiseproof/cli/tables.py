@@ -21,7 +21,7 @@ def corrupt(
     seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,
 ) -> None:
     """Write a copy of a table with noisy labels; the old ones are kept as `true_label`."""
-    from noiseproof.console import wrote
+    from noiseproof.cli.console import wrote
     from noiseproof.data.corrupt import corrupt_table
 
     summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
@@ -31,7 +31,7 @@ def corrupt(
 @app.command()
 def methods() -> None:
     """List the methods: what each is called, where it comes from, what it needs and costs."""
-    from noiseproof.console import print_methods
+    from noiseproof.cli.console import print_methods
 
     print_methods()
 
@@ -39,7 +39,7 @@ def methods() -> None:
 @app.command()
 def recipes() -> None:
     """List the papers' settings that `fit` and `pretrain` take as --recipe."""
-    from noiseproof.console import print_recipes
+    from noiseproof.cli.console import print_recipes
 
     print_recipes()
 
@@ -47,6 +47,6 @@ def recipes() -> None:
 @app.command()
 def models() -> None:
     """List the networks and their sizes."""
-    from noiseproof.console import print_models
+    from noiseproof.cli.console import print_models
 
     print_models()

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.coreset.points import unit_scale
+from noiseproof import checks
+from noiseproof.coreset.scaling import unit_scale
 from noiseproof.errors import InputError, unknown
-from noiseproof.methods import _check
 
 if TYPE_CHECKING:
-    from noiseproof.coreset.choose import Problem
+    from noiseproof.coreset.algorithms import Problem
     from noiseproof.coreset.greedy import Choice
 
 ALGORITHMS = ("auto", "lazy", "sparse", "stochastic", "sieve", "greedi", "trimmed", "central")
@@ -109,26 +109,26 @@ def facility_location(
             raise InputError(f"{name} is an option of {users}, not of algorithm {algorithm!r}; leave it out")
     members = _members(groups, len(rows))
     sizes = _sizes(k, [len(m) for m in members])
-    swaps = _check.integer("swaps", swaps, 0)
+    swaps = checks.integer("swaps", swaps, 0)
     if swaps and algorithm in ("trimmed", "central"):
         raise InputError(f"swaps lower the cost over all points, which {algorithm!r} does not; leave swaps out")
     options = {
-        "epsilon": _check.number("epsilon", 0.1 if epsilon is None else epsilon, 0, 1, ends="()"),
-        "trim": _check.number("trim", 0.1 if trim is None else trim, 0, 1, ends="[)"),
+        "epsilon": checks.number("epsilon", 0.1 if epsilon is None else epsilon, 0, 1, ends="()"),
+        "trim": checks.number("trim", 0.1 if trim is None else trim, 0, 1, ends="[)"),
     }
     two_rounds: dict[str, Any] = {
-        "parts": _check.integer("parts", 4 if parts is None else parts, 1),
+        "parts": checks.integer("parts", 4 if parts is None else parts, 1),
         "local": True if local is None else bool(local),
-        "processes": _check.integer("processes", 0 if processes is None else processes, 0),
+        "processes": checks.integer("processes", 0 if processes is None else processes, 0),
     }
-    seed, memory = _check.integer("seed", seed, 0), _check.integer("memory", memory, 0)
-    threads = _check.integer("threads", torch.get_num_threads() if threads is None else threads, 1)
+    seed, memory = checks.integer("seed", seed, 0), checks.integer("memory", memory, 0)
+    threads = checks.integer("threads", torch.get_num_threads() if threads is None else threads, 1)
     tick = _counter(progress, sum(sizes))
 
-    from noiseproof.coreset import choose  # numba takes a while to import
+    from noiseproof.coreset import algorithms as choose  # numba takes a while to import
     from noiseproof.coreset.greedi import greedi
     from noiseproof.coreset.greedy import spread
-    from noiseproof.coreset.points import scaled
+    from noiseproof.coreset.scaling import scaled
 
     at_once = min(threads, sum(size > 0 for size in sizes)) or 1
 
@@ -157,7 +157,7 @@ def facility_location(
 
 
 def _way(problem: Problem, algorithm: str) -> Callable[[Problem], Choice]:
-    from noiseproof.coreset import choose
+    from noiseproof.coreset import algorithms as choose
 
     if algorithm == "auto":
         algorithm = "lazy" if problem.n < _MANY else "sparse"
@@ -195,13 +195,13 @@ _PIECE = 2**16  # rows whose distances are summed at a time
 def _features(features: Tensor) -> np.ndarray[Any, Any]:
     if not isinstance(features, Tensor) or not features.is_floating_point() or features.ndim != 2:
         raise InputError(
-            f"features must be a float tensor (n, d), got {_check.describe(features)}; "
+            f"features must be a float tensor (n, d), got {checks.describe(features)}; "
             f"convert them, as in torch.as_tensor(x, dtype=torch.float32)"
         )
     if features.numel() == 0:
         raise InputError(f"features must have at least one row and one column, got shape {tuple(features.shape)}")
     features = features.detach().to("cpu", torch.float64 if features.dtype == torch.float64 else torch.float32)
-    at = _check.first(~features.isfinite().all(dim=1))
+    at = checks.first(~features.isfinite().all(dim=1))
     if at is not None:
         raise InputError(f"features must be finite, got NaN or infinity in row {at}; leave such rows out")
     return features.numpy()
@@ -212,8 +212,8 @@ def _members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
     if groups is None:
         return [np.arange(n)]
     if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (n,):
-        raise InputError(f"groups must be an int64 tensor ({n},), one per row, got {_check.describe(groups)}")
-    at = _check.first(groups < 0)
+        raise InputError(f"groups must be an int64 tensor ({n},), one per row, got {checks.describe(groups)}")
+    at = checks.first(groups < 0)
     if at is not None:
         raise InputError(f"groups must not be negative, got {int(groups[at])} in row {at}; number them from 0")
     named = groups.cpu().numpy()
@@ -227,16 +227,16 @@ def _members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
 def _sizes(k: Any, counts: list[int]) -> list[int]:
     """How many to select from each group."""
     if isinstance(k, float):
-        share = _check.number("k", k, 0, 1, ends="(]")
+        share = checks.number("k", k, 0, 1, ends="(]")
         return [min(n, max(1, int(share * n + 0.5))) if n else 0 for n in counts]
     if isinstance(k, Tensor):
         k = k.tolist()
     if isinstance(k, Sequence) and not isinstance(k, str):
         if len(k) != len(counts):
             raise InputError(f"k must have one entry for each of the {len(counts)} groups, got {len(k)}")
-        sizes = [_check.integer(f"k[{g}]", one, 0) for g, one in enumerate(k)]
+        sizes = [checks.integer(f"k[{g}]", one, 0) for g, one in enumerate(k)]
     else:
-        sizes = [_check.integer("k", k, 0)] * len(counts)
+        sizes = [checks.integer("k", k, 0)] * len(counts)
     for g, (size, n) in enumerate(zip(sizes, counts, strict=True)):
         if size > n:
             where = f"group {g}" if len(counts) > 1 else "features"

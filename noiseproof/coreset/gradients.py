@@ -49,7 +49,7 @@ def full_gradients(
     """
     from torch.func import functional_call, grad, vmap
 
-    from noiseproof.evaluate import eval_mode
+    from noiseproof.models.inference import eval_mode
 
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fixed = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name not in names}

@@ -19,9 +19,9 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from noiseproof.coreset.choose import Problem
+from noiseproof.coreset.algorithms import Problem
 from noiseproof.coreset.greedy import Choice, Cover, greedy, spread
-from noiseproof.coreset.points import Array
+from noiseproof.coreset.scaling import Array
 
 
 def partition(n: int, parts: int, generator: np.random.Generator) -> list[Array]:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from noiseproof.coreset import kernels
-from noiseproof.coreset.points import Array
+from noiseproof.coreset.scaling import Array
 
 Tick = Callable[[int], None]  # told how many more picks are made
 Task = TypeVar("Task")

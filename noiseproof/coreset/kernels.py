@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from noiseproof.compiled import compiled
+from noiseproof.jit import compiled
 
 TILE = 1024  # points whose distances are computed at a time: they stay in the first cache
 

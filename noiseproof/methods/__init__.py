@@ -15,8 +15,8 @@ import pkgutil
 from functools import cache
 from typing import Any, NamedTuple
 
+from noiseproof.calls import build_as
 from noiseproof.method import Method
-from noiseproof.spec import build_as
 
 
 class Entry(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.compiled import compiled
+from noiseproof.jit import compiled
 
 _zero, _one, _two, _four = (np.float32(k) for k in (0, 1, 2, 4))
 

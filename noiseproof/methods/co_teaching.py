@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 def keep_rate(epoch: int, forget_rate: float, warmup: int, exponent: float) -> float:
@@ -74,13 +74,13 @@ class CoTeaching(Method):
 
     def __init__(self, *, forget_rate: float = 0.2, warmup: int = 10, exponent: float = 1.0) -> None:
         super().__init__()
-        self.forget_rate = _check.number("forget_rate", forget_rate, 0, 1, ends="[)")
-        self.warmup = _check.integer("warmup", warmup, 1)
-        self.exponent = _check.number("exponent", exponent, 0, ends="(]")
+        self.forget_rate = checks.number("forget_rate", forget_rate, 0, 1, ends="[)")
+        self.warmup = checks.integer("warmup", warmup, 1)
+        self.exponent = checks.number("exponent", exponent, 0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         size = len(batch.label)
         keep = max(1, round(size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
-        logits1, logits2 = (_check.single(model(batch.views[0])) for model in run.models)
+        logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
         loss1, loss2 = co_teaching_loss(logits1, logits2, batch.label, keep, batch.weight)
         return loss1 + loss2

@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.evaluate import predict_all
 from noiseproof.method import Batch, Method, Run, Selection
-from noiseproof.methods import _check
 
 _QUANTILE = 0.97  # the authors' outlier filter
 _FLOOR = 1e-6  # smallest entry of an estimated matrix: no label that occurs is impossible
@@ -91,16 +90,16 @@ def check_transition(transition: Any) -> Tensor:
         raise InputError(f"transition must be a K x K matrix with K > 1, got shape {tuple(matrix.shape)}")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.get_default_dtype())
-    at = _check.first(~((matrix >= 0) & (matrix <= 1)).all(dim=1))
+    at = checks.first(~((matrix >= 0) & (matrix <= 1)).all(dim=1))
     if at is not None:
         raise InputError(f"transition must hold probabilities, got {matrix[at].tolist()} in row {at}")
-    at = _check.first((matrix.sum(dim=1) - 1).abs() > 1e-4)
+    at = checks.first((matrix.sum(dim=1) - 1).abs() > 1e-4)
     if at is not None:
         raise InputError(
             f"transition must have rows that sum to 1, got {matrix[at].sum().item():g} in row {at}; "
             f"entry [i, j] is the probability that true class i is labelled j"
         )
-    at = _check.first(matrix.sum(dim=0) == 0)
+    at = checks.first(matrix.sum(dim=0) == 0)
     if at is not None:
         raise InputError(f"transition must lead to every label, got a column {at} of zeros; remove that class")
     return matrix
@@ -142,13 +141,13 @@ class ForwardLoss(nn.Module):
 
     def __init__(self, transition: Any, *, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = _check.reduction(reduction)
+        self.reduction = checks.reduction(reduction)
         self.register_buffer("transition", check_transition(transition).clone())  # (K, K)
 
     def forward(self, logits: Tensor, label: Tensor) -> Tensor:
         """The loss of logits (B, K) at labels (B,), int64 in 0..K-1."""
-        logits = _check.logits_and_label(logits, label, len(self.transition))
-        return _check.reduce(forward_loss(logits, label, self.transition), self.reduction)
+        logits = checks.logits_and_label(logits, label, len(self.transition))
+        return checks.reduce(forward_loss(logits, label, self.transition), self.reduction)
 
 
 class BackwardLoss(nn.Module):
@@ -170,13 +169,13 @@ class BackwardLoss(nn.Module):
 
     def __init__(self, transition: Any, *, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = _check.reduction(reduction)
+        self.reduction = checks.reduction(reduction)
         self.register_buffer("inverse", invert(check_transition(transition)))  # (K, K)
 
     def forward(self, logits: Tensor, label: Tensor) -> Tensor:
         """The loss of logits (B, K) at labels (B,), int64 in 0..K-1."""
-        logits = _check.logits_and_label(logits, label, len(self.inverse))
-        return _check.reduce(backward_loss(logits, label, self.inverse), self.reduction)
+        logits = checks.logits_and_label(logits, label, len(self.inverse))
+        return checks.reduce(backward_loss(logits, label, self.inverse), self.reduction)
 
 
 def _default_warmup(epochs: int) -> int:
@@ -201,8 +200,8 @@ class Correction(Method):
         if transition is not None and (warmup is not None or quantile is not None):
             raise InputError("warmup and quantile are for estimating a transition; leave them out where one is given")
         self.transition = None if transition is None else check_transition(transition).tolist()
-        self.warmup = None if warmup is None else _check.integer("warmup", warmup, 1)
-        self.quantile = None if quantile is None else _check.number("quantile", quantile, 0, 1, ends="(]")
+        self.warmup = None if warmup is None else checks.integer("warmup", warmup, 1)
+        self.quantile = None if quantile is None else checks.number("quantile", quantile, 0, 1, ends="(]")
 
     def start(self, run: Run) -> None:
         size = run.num_classes
@@ -223,7 +222,7 @@ class Correction(Method):
             share = torch.bincount(run.data.labels, minlength=run.num_classes) / len(run.data)  # (K,)
             # a rare class has fewer examples than the top 3 %: its anchor must lie among them
             quantile = (1 - share / 2).clamp_min(_QUANTILE) if self.quantile is None else self.quantile
-            self.use(estimate_transition(predict_all(run, run.data), quantile))
+            self.use(estimate_transition(run.predict(), quantile))
             self.known.fill_(True)
         return None
 
@@ -232,7 +231,7 @@ class Correction(Method):
         self.matrix.copy_(transition)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = _check.single(run.model(batch.views[0]))
+        logits = checks.single(run.model(batch.views[0]))
         if not self.known:
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
         return batch.mean(self.corrected(logits, batch.label))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 class CrossEntropy(Method):
@@ -16,4 +16,4 @@ class CrossEntropy(Method):
     paper = "baseline"
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        return batch.mean(F.cross_entropy(_check.single(run.model(batch.views[0])), batch.label, reduction="none"))
+        return batch.mean(F.cross_entropy(checks.single(run.model(batch.views[0])), batch.label, reduction="none"))

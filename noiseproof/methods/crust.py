@@ -18,13 +18,12 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.coreset import facility_location
-from noiseproof.coreset.core import core
 from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.nearest import core
 from noiseproof.errors import InputError, unknown
-from noiseproof.evaluate import predict_all
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
-from noiseproof.methods import _check
 from noiseproof.methods.mixup import sample_lam
 
 SELECTIONS = ("smallest", "central", "trimmed", "medoids")
@@ -85,15 +84,15 @@ class CRUST(Wrapper):
         if any(isinstance(part, CRUST) for part in inner.modules()):
             raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
         super().__init__(inner)
-        self.fraction = fraction if fraction == "auto" else _check.number("fraction", fraction, 0, 1, ends="(]")
+        self.fraction = fraction if fraction == "auto" else checks.number("fraction", fraction, 0, 1, ends="(]")
         if selection not in SELECTIONS:
             raise unknown("selection", str(selection), SELECTIONS)
         if by not in GROUPS:
             raise unknown("grouping", str(by), GROUPS)
         self.selection, self.by = selection, by
-        self.warmup, self.every = _check.integer("warmup", warmup, 1), _check.integer("every", every, 1)
-        self.weighted = _check.boolean("weighted", weighted)
-        self.mixup = _check.number("mixup", mixup, 0)
+        self.warmup, self.every = checks.integer("warmup", warmup, 1), checks.integer("every", every, 1)
+        self.weighted = checks.boolean("weighted", weighted)
+        self.mixup = checks.number("mixup", mixup, 0)
         self.looks_up_labels = self.mixup > 0  # of those it mixes in
         if selection in ALONE and (self.weighted or self.mixup):
             raise InputError(
@@ -130,7 +129,7 @@ class CRUST(Wrapper):
 
     def _select(self, run: Run) -> None:
         """Choose the examples of the epochs to come."""
-        predicted, label = predict_all(run, run.data), run.data.labels.cpu()  # (n, K), (n,)
+        predicted, label = run.predict(), run.data.labels.cpu()  # (n, K), (n,)
         guess = predicted.argmax(dim=1)
         fraction = max(_LEAST, float((guess == label).float().mean())) if self.fraction == "auto" else self.fraction
         groups = (label if self.by == "label" else guess).unique(return_inverse=True)[1]

@@ -1,7 +1,7 @@
 """Early stopping without clean labels: stop before the wrong labels are fitted.
 
 Mingchen Li, Mahdi Soltanolkotabi and Samet Oymak, "Gradient Descent with Early Stopping is Provably Robust to Label
-Noise for Overparameterized Neural Networks", AISTATS 2020, say why it works; a criterion (_stopping.py) says when.
+Noise for Overparameterized Neural Networks", AISTATS 2020, say why it works; a criterion (stopping.py) says when.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run, Wrapper
-from noiseproof.methods import _check, _stopping
+from noiseproof.methods import stopping
 from noiseproof.methods._snapshot import Snapshots, tensors_of
 
 
@@ -39,13 +40,13 @@ class EarlyStop(Wrapper):
 
     best_epoch: Tensor
 
-    def __init__(self, inner: Method, *, criterion: str | _stopping.Criterion = "agreement", patience: int = 5) -> None:
+    def __init__(self, inner: Method, *, criterion: str | stopping.Criterion = "agreement", patience: int = 5) -> None:
         if not isinstance(inner, Method):
             raise InputError(f"early_stop wraps a method, got {inner!r}; write e.g. early_stop(elr)")
         super().__init__(inner)
-        self.rule = _stopping.build(criterion)
+        self.rule = stopping.build(criterion)
         self.criterion = self.rule.describe()
-        self.patience = _check.integer("patience", patience, 1)
+        self.patience = checks.integer("patience", patience, 1)
 
     def start(self, run: Run) -> None:
         super().start(run)

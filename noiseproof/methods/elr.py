@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
-from noiseproof.methods import _check
-from noiseproof.methods._index import IndexGuard
+from noiseproof.methods.index_guard import IndexGuard
 
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
 
@@ -82,10 +82,10 @@ class ELRLoss(nn.Module):
         self, num_examples: int, num_classes: int, *, beta: float = 0.7, lam: float = 3.0, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.num_classes = _check.integer("num_classes", num_classes, 2)
-        self.beta = _check.number("beta", beta, 0, 1, ends="[)")
-        self.lam = _check.number("lam", lam, 0)
-        self.reduction = _check.reduction(reduction)
+        self.num_classes = checks.integer("num_classes", num_classes, 2)
+        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
+        self.lam = checks.number("lam", lam, 0)
+        self.reduction = checks.reduction(reduction)
         self.guard = IndexGuard(num_examples)
         self.register_buffer("target", torch.zeros(num_examples, num_classes))  # (n, K)
 
@@ -100,14 +100,14 @@ class ELRLoss(nn.Module):
         Raises:
             InputError: a malformed batch, or an index that comes back with another label.
         """
-        logits = _check.logits_and_label(logits, label, self.num_classes)
+        logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
         p = clamped_softmax(logits)  # (B, K)
         target = self.target[index]  # (B, K)
         if self.training:
             target = update_target(target, p, self.beta)
             self.target[index] = target
-        return _check.reduce(elr(logits, label, p, target, self.lam), self.reduction)
+        return checks.reduce(elr(logits, label, p, target, self.lam), self.reduction)
 
     def soft_labels(self) -> Tensor:
         """What the network came to believe of each example: (n, K), rows sum to 1."""
@@ -136,14 +136,14 @@ class ELR(Method):
 
     def __init__(self, *, beta: float = 0.7, lam: float = 3.0) -> None:
         super().__init__()
-        self.beta = _check.number("beta", beta, 0, 1, ends="[)")
-        self.lam = _check.number("lam", lam, 0)
+        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
+        self.lam = checks.number("lam", lam, 0)
 
     def start(self, run: Run) -> None:
         self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = _check.single(run.model(batch.views[0]))  # (B, K)
+        logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
         target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
         self.target[batch.index] = target

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 def gce(logits: Tensor, label: Tensor, q: float) -> Tensor:
@@ -47,13 +47,13 @@ class GCELoss(nn.Module):
 
     def __init__(self, *, q: float = 0.7, reduction: str = "mean") -> None:
         super().__init__()
-        self.q = _check.number("q", q, 0, 1, ends="(]")
-        self.reduction = _check.reduction(reduction)
+        self.q = checks.number("q", q, 0, 1, ends="(]")
+        self.reduction = checks.reduction(reduction)
 
     def forward(self, logits: Tensor, label: Tensor) -> Tensor:
         """The loss of logits (B, K) at labels (B,), int64 in 0..K-1."""
-        logits = _check.logits_and_label(logits, label)
-        return _check.reduce(gce(logits, label, self.q), self.reduction)
+        logits = checks.logits_and_label(logits, label)
+        return checks.reduce(gce(logits, label, self.q), self.reduction)
 
 
 class GCE(Method):
@@ -75,7 +75,7 @@ class GCE(Method):
 
     def __init__(self, *, q: float = 0.7) -> None:
         super().__init__()
-        self.q = _check.number("q", q, 0, 1, ends="(]")
+        self.q = checks.number("q", q, 0, 1, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        return batch.mean(gce(_check.single(run.model(batch.views[0])), batch.label, self.q))
+        return batch.mean(gce(checks.single(run.model(batch.views[0])), batch.label, self.q))

@@ -16,10 +16,10 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from noiseproof import schedule
+from noiseproof import checks
+from noiseproof import schedules as schedule
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
-from noiseproof.methods import _check
 
 
 def flip_labels(label: Tensor, num_classes: int, rate: float, generator: torch.Generator) -> Tensor:
@@ -66,7 +66,7 @@ class LabelNoise(Wrapper):
         if not isinstance(inner, Method):
             raise InputError(f"label_noise wraps a method, got {inner!r}; write e.g. label_noise(ce)")
         super().__init__(inner)
-        self.rate = _check.number("rate", rate, 0, 1, ends="[)")
+        self.rate = checks.number("rate", rate, 0, 1, ends="[)")
         for part in inner.modules():
             if self.rate > 0 and isinstance(part, Method) and part.looks_up_labels:
                 raise InputError(

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from scipy.special import betaincinv
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 def sample_lam(alpha: float, generator: torch.Generator) -> float:
@@ -78,10 +78,10 @@ class MixUp(Method):
 
     def __init__(self, *, alpha: float = 1.0) -> None:
         super().__init__()
-        self.alpha = _check.number("alpha", alpha, 0, ends="(]")
+        self.alpha = checks.number("alpha", alpha, 0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         lam = sample_lam(self.alpha, run.generator)
         permutation = torch.randperm(len(batch.label), generator=run.generator).to(batch.label.device)
-        logits = _check.single(run.model(mixup(batch.views[0], lam, permutation)))
+        logits = checks.single(run.model(mixup(batch.views[0], lam, permutation)))
         return mixup_loss(logits, batch.label, lam, permutation, batch.weight).mean()

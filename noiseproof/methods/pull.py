@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
-from noiseproof.methods import _check
 from noiseproof.methods._snapshot import Snapshot
 
 
@@ -40,7 +40,7 @@ class Pull(Wrapper):
         if not isinstance(inner, Method):
             raise InputError(f"pull wraps a method, got {inner!r}; write e.g. pull(ce)")
         super().__init__(inner)
-        self.strength = _check.number("strength", strength, 0)
+        self.strength = checks.number("strength", strength, 0)
 
     def start(self, run: Run) -> None:
         super().start(run)

@@ -13,9 +13,9 @@ No gradient flows through p, α and hence ỹ. The gradient of ℓ_i at the logi
 
     f(x_i) − ỹ_i = (1 − α_i)(f(x_i) − y_i) + α_i (f(x_i) − p_i)
 
-so with x̃_i = x_i and τ′ = 1 the second term is zero, and the refinery only gives examples weights 1 − α_i: it slows the
-memorising of wrong labels and does not prevent it (theory/contrast.py). τ′ < 1, or a second view, is what keeps it: for
-α_i > ½ a network that is sure of another class than the given one is left in peace.
+so with x̃_i = x_i and τ′ = 1 the second term is zero, and the refinery only gives examples weights 1 − α_i: it slows
+the memorising of wrong labels and does not prevent it (papers/sane/contrast.py). τ′ < 1, or a second view, keeps it:
+for α_i > ½ a network that is sure of another class than the given one is left in peace.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 def confidence(epoch: float, ramp: float, m1: float, m2: float) -> float:
@@ -86,7 +86,7 @@ class RefineLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.m1, self.m2, self.sharpness, self.ramp = _options(m1, m2, sharpness, ramp)
-        self.reduction = _check.reduction(reduction)
+        self.reduction = checks.reduction(reduction)
 
     def forward(self, logits: Tensor, label: Tensor, epoch: float, other: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -100,12 +100,12 @@ class RefineLoss(nn.Module):
         Raises:
             InputError: a malformed batch, or an epoch below 0.
         """
-        logits = _check.logits_and_label(logits, label)
+        logits = checks.logits_and_label(logits, label)
         if other is not None and other.shape != logits.shape:
             raise InputError(f"other must have the shape of logits, {tuple(logits.shape)}, got {tuple(other.shape)}")
-        mu = confidence(_check.number("epoch", epoch, 0), self.ramp, self.m1, self.m2)
-        guess = logits if other is None else _check.single(other)
-        return _check.reduce(refine_loss(logits, refined_label(guess, label, mu, self.sharpness)), self.reduction)
+        mu = confidence(checks.number("epoch", epoch, 0), self.ramp, self.m1, self.m2)
+        guess = logits if other is None else checks.single(other)
+        return checks.reduce(refine_loss(logits, refined_label(guess, label, mu, self.sharpness)), self.reduction)
 
 
 class Refine(Method):
@@ -137,25 +137,25 @@ class Refine(Method):
     ) -> None:
         super().__init__()
         self.m1, self.m2, self.sharpness, self.ramp = _options(m1, m2, sharpness, ramp)
-        self.views = _check.integer("views", views, 1)
+        self.views = checks.integer("views", views, 1)
         if views > 2:
             raise InputError(f"views must be 1 or 2, got {views}")
         self.num_views = self.views
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = _check.single(run.model(batch.views[0]))  # (B, K)
+        logits = checks.single(run.model(batch.views[0]))  # (B, K)
         guess = logits
         if self.views == 2:
             with torch.no_grad():
-                guess = _check.single(run.model(batch.views[1]))
+                guess = checks.single(run.model(batch.views[1]))
         mu = confidence(run.epoch, self.ramp, self.m1, self.m2)
         return batch.mean(refine_loss(logits, refined_label(guess, batch.label, mu, self.sharpness)))
 
 
 def _options(m1: float, m2: float, sharpness: float, ramp: float) -> tuple[float, float, float, float]:
     return (
-        _check.number("m1", m1, 0),
-        _check.number("m2", m2, 0),
-        _check.number("sharpness", sharpness, 0, 1, ends="(]"),
-        _check.number("ramp", ramp, 0),
+        checks.number("m1", m1, 0),
+        checks.number("m2", m2, 0),
+        checks.number("sharpness", sharpness, 0, 1, ends="(]"),
+        checks.number("ramp", ramp, 0),
     )

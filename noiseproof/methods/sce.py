@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.method import Batch, Method, Run
-from noiseproof.methods import _check
 
 
 def reverse_cross_entropy(logits: Tensor, label: Tensor, A: float) -> Tensor:
@@ -55,15 +55,15 @@ class SCELoss(nn.Module):
 
     def __init__(self, *, alpha: float = 0.1, beta: float = 1.0, A: float = -4.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.alpha = _check.number("alpha", alpha, 0)
-        self.beta = _check.number("beta", beta, 0)
-        self.A = _check.number("A", A, high=0, ends="[)")
-        self.reduction = _check.reduction(reduction)
+        self.alpha = checks.number("alpha", alpha, 0)
+        self.beta = checks.number("beta", beta, 0)
+        self.A = checks.number("A", A, high=0, ends="[)")
+        self.reduction = checks.reduction(reduction)
 
     def forward(self, logits: Tensor, label: Tensor) -> Tensor:
         """The loss of logits (B, K) at labels (B,), int64 in 0..K-1."""
-        logits = _check.logits_and_label(logits, label)
-        return _check.reduce(sce(logits, label, self.alpha, self.beta, self.A), self.reduction)
+        logits = checks.logits_and_label(logits, label)
+        return checks.reduce(sce(logits, label, self.alpha, self.beta, self.A), self.reduction)
 
 
 class SCE(Method):
@@ -87,10 +87,10 @@ class SCE(Method):
 
     def __init__(self, *, alpha: float = 0.1, beta: float = 1.0, A: float = -4.0) -> None:
         super().__init__()
-        self.alpha = _check.number("alpha", alpha, 0)
-        self.beta = _check.number("beta", beta, 0)
-        self.A = _check.number("A", A, high=0, ends="[)")
+        self.alpha = checks.number("alpha", alpha, 0)
+        self.beta = checks.number("beta", beta, 0)
+        self.A = checks.number("A", A, high=0, ends="[)")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = _check.single(run.model(batch.views[0]))
+        logits = checks.single(run.model(batch.views[0]))
         return batch.mean(sce(logits, batch.label, self.alpha, self.beta, self.A))

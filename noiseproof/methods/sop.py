@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run
-from noiseproof.methods import _check
-from noiseproof.methods._index import IndexGuard
 from noiseproof.methods._sop_state import DTYPES, Gradients, State, fused, kernels, smallest
+from noiseproof.methods.index_guard import IndexGuard
 
 VARIANTS = ("paper", "authors")
 _FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
@@ -290,8 +290,8 @@ class SOPLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.guard = IndexGuard(num_examples, repeats=True, relabel=full_u)
-        self.num_classes = _check.integer("num_classes", num_classes, 2)
-        self.reduction = _check.reduction(reduction)
+        self.num_classes = checks.integer("num_classes", num_classes, 2)
+        self.reduction = checks.reduction(reduction)
         self.model = NoiseModel(
             num_examples,
             num_classes,
@@ -299,9 +299,9 @@ class SOPLoss(nn.Module):
             lr_u=_rate("lr_u", lr_u),
             lr_v=_rate("lr_v", lr_v),
             variant=one_of("variant", variant, VARIANTS),
-            visits=_check.number("visits", visits, 1),
+            visits=checks.number("visits", visits, 1),
             std=_std(std, state_dtype),
-            full_u=_check.boolean("full_u", full_u),
+            full_u=checks.boolean("full_u", full_u),
             state_dtype=state_dtype,
             state_file=_path("state_file", state_file),
         )
@@ -317,7 +317,7 @@ class SOPLoss(nn.Module):
         Raises:
             InputError: a malformed batch, or an index that comes with another label than before.
         """
-        logits = _check.logits_and_label(logits, label, self.num_classes)
+        logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
         if self.reduction == "none":
             return self.model.each(logits, label, index)
@@ -353,9 +353,9 @@ class SparseOverParameterization(Method):
         super().__init__()
         self.lr_u, self.lr_v = _rate("lr_u", lr_u), _rate("lr_v", lr_v)
         self.variant = one_of("variant", variant, VARIANTS)
-        self.visits = _check.number("visits", visits, 1)
+        self.visits = checks.number("visits", visits, 1)
         self.std = _std(std, state_dtype)
-        self.full_u = _check.boolean("full_u", full_u)
+        self.full_u = checks.boolean("full_u", full_u)
         self.state_dtype = state_dtype
         self.state_file = _path("state_file", state_file)
 
@@ -426,7 +426,7 @@ class SOP(SparseOverParameterization):
         )  # fmt: skip
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = _check.single(run.model(batch.views[0]))  # (B, K)
+        logits = checks.single(run.model(batch.views[0]))  # (B, K)
         return self.noise(logits, batch.label, batch.index, batch.weight)
 
 
@@ -439,7 +439,7 @@ def _path(name: str, value: Any) -> str | None:
 def _std(std: float, state_dtype: str) -> float:
     """The standard deviation of the initial u and v, if their type can hold such numbers."""
     least = smallest(one_of("state_dtype", state_dtype, DTYPES))
-    std = _check.number("std", std, 0, 1, ends="()")
+    std = checks.number("std", std, 0, 1, ends="()")
     if std < least:
         raise InputError(
             f"std must be at least {least:.2g} with state_dtype={state_dtype!r}, which holds no smaller u and v in "
@@ -449,7 +449,7 @@ def _std(std: float, state_dtype: str) -> float:
 
 
 def _rate(name: str, rate: float | str) -> float | str:
-    return rate if rate == "auto" else _check.number(name, rate, 0)
+    return rate if rate == "auto" else checks.number(name, rate, 0)
 
 
 def one_of(name: str, value: Any, known: Sequence[str] | dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
-from noiseproof.methods import _check
 from noiseproof.methods.sop import SparseOverParameterization, floor, one_of
 
 PRIORS = ("labels", "uniform")
@@ -83,14 +83,14 @@ class SOPPlus(SparseOverParameterization):
             lr_u=lr_u, lr_v=lr_v, variant=variant, visits=visits, std=std, full_u=full_u, state_dtype=state_dtype,
             state_file=state_file,
         )  # fmt: skip
-        self.consistency = _check.number("consistency", consistency, 0)
-        self.balance = _check.number("balance", balance, 0)
+        self.consistency = checks.number("consistency", consistency, 0)
+        self.balance = checks.number("balance", balance, 0)
         if isinstance(prior, str):
             one_of("prior", prior, PRIORS)
         elif (
             not isinstance(prior, list | tuple)
             or not prior
-            or not all(_check.number("a share of the prior", share, 0) > 0 for share in prior)
+            or not all(checks.number("a share of the prior", share, 0) > 0 for share in prior)
         ):
             raise InputError(f"prior must be 'labels', 'uniform' or a positive share for each class, got {prior!r}")
         self.prior = prior if isinstance(prior, str) else list(prior)
@@ -108,7 +108,7 @@ class SOPPlus(SparseOverParameterization):
         self.register_buffer("target", share / share.sum())  # (K,)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        weak, strong = _check.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
+        weak, strong = checks.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
         p = weak.softmax(dim=1)
         paper = self.variant == "paper"
         balance = balance_loss(p if paper else self.noise.corrected(p, batch.label, batch.index), self.target)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noiseproof.coreset import facility_location
-from noiseproof.coreset.core import core
+from noiseproof.coreset.nearest import core
 from noiseproof.errors import InputError
 
 

@@ -14,8 +14,8 @@ from reference import facility_location as slow
 from torch import Tensor
 
 from noiseproof.coreset import ALGORITHMS, Coreset, facility_location, greedi, greedy, kernels
-from noiseproof.coreset.core import core
-from noiseproof.coreset.points import Points, scaled
+from noiseproof.coreset.nearest import core
+from noiseproof.coreset.scaling import Points, scaled
 from noiseproof.errors import InputError
 
 E = 1 - 1 / math.e

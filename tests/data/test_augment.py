@@ -17,11 +17,11 @@ from PIL import Image
 from reference import augment as slow
 from torch import Tensor
 
-from noiseproof.assemble import build_augments
 from noiseproof.data import LabeledData
 from noiseproof.data import augment as A
 from noiseproof.data.augment import base
 from noiseproof.errors import InputError
+from noiseproof.training.setup import build_augments
 
 
 @pytest.fixture(params=["kernels", "tensors"], autouse=True)
@@ -306,7 +306,7 @@ def test_numba_is_imported_by_the_first_batch(tmp_path: Path) -> None:
 def test_kernels_do_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
-    from noiseproof import compiled
+    from noiseproof import jit as compiled
 
     def nowhere(cache: bool = False, **options: object) -> object:
         if cache:

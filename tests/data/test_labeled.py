@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.data.sources import Mapped, Rows
 from noiseproof.errors import InputError
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 
 def features(labels: list[int], **options: object) -> LabeledData:

@@ -15,13 +15,13 @@ import pytest
 import torch
 from PIL import Image
 
-from noiseproof.assemble import match
 from noiseproof.data import LazyImages, load, load_labels, load_pair, read_label_file
 from noiseproof.data.images import _jpeg_frame, decode_image
 from noiseproof.data.readers.label_files import split_spec
 from noiseproof.data.readers.unpickle import unpickle
 from noiseproof.data.sources import Mapped, Rows
 from noiseproof.errors import InputError
+from noiseproof.training.setup import match
 
 
 def test_digits() -> None:

@@ -15,7 +15,7 @@ from noiseproof.methods import build
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
 from noiseproof.models import build as network
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 
 def noisy_digits(seed: int = 0):  # type: ignore[no-untyped-def]

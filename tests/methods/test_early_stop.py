@@ -11,7 +11,7 @@ from torch import nn
 
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
-from noiseproof.methods import _stopping, build
+from noiseproof.methods import build, stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.methods.elr import ELR
@@ -39,7 +39,7 @@ def held_out(inner: Method, patience: int = 3) -> EarlyStop:
     return EarlyStop(inner, criterion="val_accuracy", patience=patience)
 
 
-class Late(_stopping.Peak):
+class Late(stopping.Peak):
     """Scores read from the history, of two epochs ago."""
 
     name = "late"
@@ -161,7 +161,7 @@ def test_inner_may_stop_too(make_run: Callable[..., Run]) -> None:
     assert int(method.best_epoch) == 1
 
 
-@pytest.mark.parametrize("criterion", _stopping.CRITERIA)
+@pytest.mark.parametrize("criterion", stopping.CRITERIA)
 def test_every_criterion_can_be_written_down(criterion: str) -> None:
     text = f"early_stop(ce, criterion='{criterion}{'(2)' if criterion == 'distance' else ''}', patience=3)"
     method = build(text)

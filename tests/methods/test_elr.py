@@ -11,8 +11,8 @@ from torch import Tensor
 
 from noiseproof.errors import InputError
 from noiseproof.method import Run
-from noiseproof.methods._index import IndexGuard, check_index
 from noiseproof.methods.elr import ELR, ELRLoss
+from noiseproof.methods.index_guard import IndexGuard, check_index
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
 LABEL = torch.tensor([0, 2])

@@ -167,7 +167,7 @@ def test_refuses(text: str, says: str) -> None:
 @pytest.mark.slow
 def test_flips_keep_a_network_from_memorising(digits) -> None:  # type: ignore[no-untyped-def]
     """Over 3 seeds, label-noise SGD memorises fewer of the wrong labels than plain training."""
-    from noiseproof.train import fit
+    from noiseproof.training.fit import fit
 
     def memorised(method: str, seed: int) -> float:
         result = fit("mlp", digits[0], method, epochs=60, batch_size=32, lr=0.05, seed=seed, device="cpu")

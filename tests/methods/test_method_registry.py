@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noiseproof.errors import InputError
-from noiseproof.evaluate import predict_all, probabilities
 from noiseproof.method import Method, Run, Wrapper
 from noiseproof.methods import build, registry, table
 from noiseproof.methods.co_teaching import CoTeaching
 from noiseproof.methods.elr import ELR
 from noiseproof.methods.mixup import MixUp
+from noiseproof.models.inference import probabilities
 
 Train = Callable[..., list[float]]
 NAMES = sorted(registry())
@@ -183,7 +183,7 @@ def test_co_teaching_trains_two_networks_on_the_small_losses(make_run: Callable[
 def test_predict_all_is_the_mean_of_the_models_in_eval_mode(make_run: Callable[..., Run]) -> None:
     run = make_run(num_models=2)
     run.models[0].eval()
-    probs = predict_all(run, run.data)
+    probs = run.predict()
     assert [model.training for model in run.models] == [False, True]
     run.models.eval()
     torch.testing.assert_close(probs, probabilities(run.models, run.data.take(torch.arange(12))))

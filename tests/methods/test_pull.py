@@ -13,7 +13,7 @@ from noiseproof.method import Batch, Run
 from noiseproof.methods import build
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.pull import Pull
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 Train = Callable[..., list[float]]
 

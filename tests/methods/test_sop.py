@@ -28,7 +28,7 @@ from noiseproof.methods.sop import (
     sop_loss,
 )
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 
 def example(seed: int, batch: int, classes: int, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from reference import stopping as reference
 
 from noiseproof import models
+from noiseproof.auditing.two_modes import fit_two_modes
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Predictions, Run
-from noiseproof.methods import _stopping
+from noiseproof.methods import stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
-from noiseproof.mixture import fit_two_modes
-from noiseproof.train import fit
+from noiseproof.training.fit import fit
 
 MakeRun = Callable[..., Run]
 
 
-def watch(rule: _stopping.Criterion, run: Run, records: list[dict[str, Any]], patience: int) -> int:
+def watch(rule: stopping.Criterion, run: Run, records: list[dict[str, Any]], patience: int) -> int:
     """The epoch a criterion picks; a record may have `probability` (m, K), the rest goes into the history."""
     rule.start(run)
     best, over = 0, False
@@ -57,9 +57,9 @@ def test_agreement_and_changes_are_those_of_the_twins(
 ) -> None:
     records, run = one_hot(guesses, 3), make_run()
     labels = run.data.labels[:7].tolist()
-    chosen = watch(_stopping.Agreement(), run, records, patience)
+    chosen = watch(stopping.Agreement(), run, records, patience)
     assert chosen == reference.choose(_rounded(reference.agreement(guesses, labels)), patience)
-    chosen = watch(_stopping.Changes(), make_run(), records, patience)
+    chosen = watch(stopping.Changes(), make_run(), records, patience)
     assert chosen == reference.choose(_rounded(reference.smooth(reference.changes(guesses))), patience)
 
 
@@ -69,9 +69,9 @@ def _rounded(values: list[float]) -> list[float]:
 
 
 def test_only_so_many_predictions_are_remembered(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_stopping, "_ROWS", 4)
+    monkeypatch.setattr(stopping, "_ROWS", 4)
     guesses = [[0, 1, 2, 0, 1], [0, 1, 2, 0, 0], [0, 1, 2, 1, 0]]  # the last column is not looked at
-    for rule in (_stopping.Agreement(), _stopping.Changes()):
+    for rule in (stopping.Agreement(), stopping.Changes()):
         run = make_run()
         watch(rule, run, one_hot(guesses, 3), 9)
         assert max(buffer.shape[0] for buffer in rule.buffers() if buffer.ndim) == 4
@@ -82,10 +82,10 @@ def test_only_so_many_predictions_are_remembered(make_run: MakeRun, monkeypatch:
 
 def test_agreement_counts_those_who_turn_to_their_label_against_the_epoch() -> None:
     label, vote = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 1, 2, 1, 2, 0])  # half the labels contradicted
-    steady, turned = _stopping.steadiness(vote, vote, label, 3), _stopping.steadiness(label, vote, label, 3)
+    steady, turned = stopping.steadiness(vote, vote, label, 3), stopping.steadiness(label, vote, label, 3)
     third = torch.tensor([0, 1, 2, 2, 0, 1])  # neither the vote nor the label
-    assert steady > _stopping.steadiness(third, vote, label, 3) > turned
-    assert _stopping.steadiness(torch.zeros_like(vote), torch.zeros_like(vote), label, 3) == 0  # one class: by chance
+    assert steady > stopping.steadiness(third, vote, label, 3) > turned
+    assert stopping.steadiness(torch.zeros_like(vote), torch.zeros_like(vote), label, 3) == 0  # one class: by chance
 
 
 def test_separation_is_that_of_the_twin() -> None:
@@ -95,10 +95,10 @@ def test_separation_is_that_of_the_twin() -> None:
     modes = fit_two_modes(values)
     assert modes is not None
     expected = reference.separation(values.tolist(), list(modes.weight), list(modes.mean), list(modes.std))
-    assert _stopping.separation(values) == pytest.approx(expected, rel=1e-9)
+    assert stopping.separation(values) == pytest.approx(expected, rel=1e-9)
     near = torch.cat([low, high - 1.5]).double().numpy()
-    assert _stopping.separation(near) < _stopping.separation(values) <= 0
-    assert math.isnan(_stopping.separation(values[:1]))
+    assert stopping.separation(near) < stopping.separation(values) <= 0
+    assert math.isnan(stopping.separation(values[:1]))
 
 
 def test_mixture_picks_the_epoch_whose_neighbourhood_separates_best(make_run: MakeRun) -> None:
@@ -111,9 +111,9 @@ def test_mixture_picks_the_epoch_whose_neighbourhood_separates_best(make_run: Ma
         probability = ((1 - given_label) / 2)[:, None].repeat(1, 3)
         probability.scatter_(1, run.data.labels[:, None], given_label[:, None])
         records.append({"probability": probability})
-        raw.append(_stopping.separation(-given_label.log().numpy()))
+        raw.append(stopping.separation(-given_label.log().numpy()))
     expected = reference.choose(_rounded(reference.smooth(raw)), 3)
-    assert watch(_stopping.Mixture(), run, records, 3) == expected
+    assert watch(stopping.Mixture(), run, records, 3) == expected
     assert expected in (3, 4, 5)
 
 
@@ -125,19 +125,19 @@ def test_knee_is_that_of_the_twin(share: float, make_run: MakeRun) -> None:
         {"train_accuracy": a, "distance": d, "probability": torch.ones(1, 3) / 3}
         for a, d in zip(accuracy, distance, strict=True)
     ]
-    assert watch(_stopping.Knee(share), make_run(), records, 99) == reference.knee(accuracy, distance, share, 3)
+    assert watch(stopping.Knee(share), make_run(), records, 99) == reference.knee(accuracy, distance, share, 3)
 
 
 def test_distance_keeps_the_last_epoch_inside(make_run: MakeRun) -> None:
     records = [{"distance": d} for d in (0.5, 1.0, 1.5, 0.9)]
-    assert watch(_stopping.Distance(1.0, relative=False), make_run(), records, 99) == 2
+    assert watch(stopping.Distance(1.0, relative=False), make_run(), records, 99) == 2
     run = make_run()
     norm = float(torch.cat([p.detach().flatten() for p in run.models.parameters()]).norm())
-    rule = _stopping.Distance(1.2 / norm)
+    rule = stopping.Distance(1.2 / norm)
     assert watch(rule, run, records, 99) == 2
     assert float(rule.limit) == pytest.approx(1.2)
     with pytest.raises(InputError, match=r"first epoch went 0\.5 .*, the radius is 0\.1; take a larger one"):
-        watch(_stopping.Distance(0.1, relative=False), make_run(), records, 99)
+        watch(stopping.Distance(0.1, relative=False), make_run(), records, 99)
 
 
 @pytest.mark.parametrize("criterion", ["agreement", "changes", "mixture", "knee"])
@@ -156,16 +156,16 @@ def test_it_does_not_lose_patience_before_the_first_score(digits: tuple[LabeledD
 
 
 def test_the_rows_remembered_are_of_all_classes(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_stopping, "_ROWS", 4)
+    monkeypatch.setattr(stopping, "_ROWS", 4)
     run = make_run()
     run.predicted = Predictions(torch.arange(12), torch.arange(12.0)[:, None])
-    assert _stopping.remembered(run).index.tolist() == [0, 3, 6, 9]
-    assert _stopping.remembered(run).probability[:, 0].tolist() == [0, 3, 6, 9]
+    assert stopping.remembered(run).index.tolist() == [0, 3, 6, 9]
+    assert stopping.remembered(run).probability[:, 0].tolist() == [0, 3, 6, 9]
 
 
 def test_there_is_no_knee_below_chance(make_run: MakeRun) -> None:
     records = [{"train_accuracy": a, "distance": float(i)} for i, a in enumerate((0.2, 0.3, 0.6, 0.8, 0.8, 0.8), 1)]
-    assert watch(_stopping.Knee(), make_run(), records, 99) > 2
+    assert watch(stopping.Knee(), make_run(), records, 99) > 2
     assert reference.knee([0.2, 0.3, 0.6, 0.8, 0.8, 0.8], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.4, 3) > 2
 
 
@@ -191,7 +191,7 @@ def test_theory_stops_when_its_time_has_come(digits: tuple[LabeledData, LabeledD
     torch.manual_seed(0)
     net = models.build("shallow", data.input_shape, 10, activation="softplus", width=40, init_std=0.1)
     initial = copy.deepcopy(net)
-    rule = _stopping.Theory(precision=0.5, momentum=0.0)
+    rule = stopping.Theory(precision=0.5, momentum=0.0)
     method = EarlyStop(CrossEntropy(), criterion=rule)
     settings: dict[str, Any] = {"batch_size": "all", "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"}
     result = fit(net, data, method, epochs=60, lr=lr, clip=1.0, device="cpu", **settings)

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.compiled import compiled
 from noiseproof.data.augment.base import BLUR, BRIGHTNESS, CONTRAST, GRAYSCALE, HUE, SATURATION
+from noiseproof.jit import compiled
 
 _PIECE = 2**16  # values of a batch that a thread takes at a time
 _PIECE_TO_COPY = 2**19  # where there is so little to do that waking a thread for less costs more than it brings

@@ -1,0 +1,61 @@
+"""Networks asked rather than trained: eval mode, blocks of a size that fits, probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+
+_BLOCK = 2**20  # input values evaluated at once: enough to keep a device busy, few enough that activations stay small
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module and all its children into eval mode, and each back into its own mode afterwards."""
+    modes = [(child, child.training) for child in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for child, training in modes:
+            child.training = training
+
+
+def block_size(input_shape: tuple[int, ...]) -> int:
+    """How many examples to evaluate at once."""
+    return min(max(_BLOCK // math.prod(input_shape), 16), 1024)
+
+
+def probabilities(models: nn.ModuleList, inputs: Tensor) -> Tensor:
+    """Class probabilities (B, K) of normalised inputs (B, …): the mean over the models."""
+    if len(models) == 1:
+        return models[0](inputs).softmax(dim=1)
+    return torch.stack([model(inputs).softmax(dim=1) for model in models]).mean(dim=0)
+
+
+def losses(probability: Tensor, label: Tensor) -> Tensor:
+    """−log p of each label (B,), from probabilities (B, K)."""
+    return -probability.gather(1, label[:, None]).squeeze(1).clamp_min(1e-12).log()
+
+
+def predictions(
+    models: nn.ModuleList,
+    normalize: Callable[[Tensor], Tensor],
+    data: LabeledData,
+    device: torch.device,
+    index: Tensor | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of positions (B,) and probabilities (B, K) over `data`, or over its rows `index`, on the CPU."""
+    index = torch.arange(len(data)) if index is None else index
+    for rows in index.split(block_size(data.input_shape)):
+        with eval_mode(models), torch.no_grad():
+            inputs = normalize(data.take(rows).to(device))
+            probability = probabilities(models, inputs).float().cpu()
+        yield rows, probability

@@ -1,0 +1,1 @@
+"""Mirzasoleiman, Cao and Leskovec, "Coresets for Robust Training of Neural Networks …", NeurIPS 2020."""

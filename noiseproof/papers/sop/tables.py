@@ -1,0 +1,248 @@
+"""The experiments of Liu et al. (2022) that train networks: Figure 1, Tables 1, 2 and 5, and CIFAR-10N as in Table 4.
+
+At the small scale of training.py rates of u and v are automatic: the paper's are for 120 epochs and more. At the
+paper's scale: the recipes of its Table A.1 (recipes.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from noiseproof.papers.drawing import bars
+from noiseproof.papers.experiment import Cell, Done, Table
+from noiseproof.papers.training import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell, group, spread
+from noiseproof.recipes import recipe
+from noiseproof.runs.plots import plot_runs
+
+
+def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) -> dict[str, Any]:
+    """The arguments of `fit` for a method of ours at a scale; `name` is the recipe that gives the paper's."""
+    if scale == "small":
+        options = {**SMALL, "method": method}
+        return {**options, "augment": ("none", "strong")} if method == "sop_plus" else options
+    kind = f"{name}-{'asym' if asymmetric else 'sym'}"
+    if method == "sop_plus":
+        kind = kind.replace("sop-", "sop-plus-", 1)
+    options = recipe(kind)
+    return options if method in ("sop", "sop_plus") else {**options, "method": method}
+
+
+class Figure1(Trained):
+    """Accuracy over the epochs, cross-entropy against SOP, at 0, 20 and 40 % noise."""
+
+    name = "sop-fig1"
+    title = "Training and test accuracy over the epochs, cross-entropy against SOP"
+    paper = "Liu et al. 2022, Figure 1"
+    sets = ("cifar10", "fashion-mnist")
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
+        cells = []
+        for data in self.sets if scale == "small" else self.sets[:1]:
+            sizes = {**sizes, "size": None} if data == "fashion-mnist" else sizes
+            for rate in (0.0, 0.2, 0.4):
+                for method in ("ce", "sop"):
+                    options = _options(scale, "sop-cifar10", method)
+                    options["model"] = options["model"] if scale == "small" else "preact_resnet18"
+                    noise = f"symmetric:{rate}" if rate else None
+                    cells += [cell(data, method, s, noise=noise, **sizes, options=options) for s in range(seeds or 1)]
+        return cells
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        runs: dict[str, list[list[dict[str, float]]]] = {}
+        for one in done:
+            rate = 100 * float((one.cell["noise"] or "symmetric:0").split(":")[1])
+            curves = one.figures["curves"]
+            history = [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
+            runs.setdefault(f"{one.cell['data']}, {rate:.0f} %: {one.cell['method']}", []).append(history)
+        plot_runs(runs, path, title="Training on noisy labels, and what the test says", columns=6)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["data"], c["noise"] or "none", c["method"]))
+        header = ["data", "noise", "method", "noisy labels fitted", "test, last", "test, best"]
+        return header, [[*key, *(spread([f[k] for f in fs]) for k in ("fitted", "last", "best"))]
+                        for key, fs in groups.items()]  # fmt: skip
+
+
+class _Compared(Compared):
+    """With the paper's recipes."""
+
+    def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
+        return _options(scale, f"sop-{data}", method, asymmetric=noise == ASYMMETRIC)
+
+
+class Table1(_Compared):
+    """Symmetric noise."""
+
+    name = "sop-table1"
+    title = "Test accuracy with symmetric noise"
+    paper = "Liu et al. 2022, Table 1"
+    settings = ("symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "symmetric:0.8")
+    methods = ("ce", "forward", "gce", "sce", "elr", "sop")
+
+
+class Table2(_Compared):
+    """SOP+ against cross-entropy, mixup and ELR. ELR+ and DivideMix, which train two networks, are not implemented."""
+
+    name = "sop-table2"
+    title = "SOP+ with symmetric and asymmetric noise"
+    paper = "Liu et al. 2022, Table 2"
+    settings = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", ASYMMETRIC)
+    methods = ("ce", "mixup", "elr", "sop", "sop_plus")
+
+
+class Table5(Trained):
+    """Time: every method in turn in one process, a few epochs, several rounds."""
+
+    name = "sop-table5"
+    title = "Training time relative to cross-entropy"
+    paper = "Liu et al. 2022, Table 5"
+    timed = True
+    kind = None
+    methods = ("ce", "co_teaching(forget_rate=0.5)", "elr", "sop", "sop_plus")
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        sizes: dict[str, Any] = {"examples": 2000, "tested": 500} if scale == "small" else {}
+        cells = []
+        for seed in range(seeds or 3):
+            for method in self.methods:
+                options = _options(scale, "sop-cifar10", method)
+                if scale == "small":
+                    options |= {"model": "resnet8", "epochs": 2, "eval_examples": 100}
+                cells.append(cell("cifar10", method, seed, noise="symmetric:0.5", **sizes, options=options))
+        return cells
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        ratios = {(method, "time / ce"): values for method, values in self._ratios(done).items()}
+        bars(ratios, path, self.title, percent=False)
+
+    def table(self, done: list[Done]) -> Table:
+        seconds = group(done, lambda c: c["method"])
+        header = ["method", "seconds", "relative to ce"]
+        return header, [
+            [method, spread([f["seconds"] for f in seconds[method]], percent=False), spread(ratio, percent=False)]
+            for method, ratio in self._ratios(done).items()
+        ]
+
+    def _ratios(self, done: list[Done]) -> dict[str, list[float]]:
+        seconds = {(one.cell["method"], one.cell["seed"]): one.figures["seconds"] for one in done}
+        seeds = sorted({seed for _, seed in seconds})
+        return {method: [seconds[method, s] / seconds["ce", s] for s in seeds] for method in self.methods}
+
+
+class CIFAR10N(Trained):
+    """Human label noise."""
+
+    name = "sop-cifar10n"
+    title = "Human label noise: CIFAR-10N"
+    paper = "Liu et al. 2022, Table 4"
+    labels = ("aggre_label", "random_label1")
+    methods = ("ce", "gce", "elr", "sop", "sop_plus")
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
+        return [
+            cell("cifar10", method, seed, labels=labels, **sizes, options=_options(scale, "sop-cifar10", method))
+            for seed in range(seeds or (3 if scale == "small" else 5))
+            for labels in self.labels
+            for method in self.methods
+        ]
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        groups = group(done, lambda c: (c["method"], c["labels"]))
+        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["labels"], c["method"]))
+        header = ["labels", "method", "test, last", "test, best", "wrong labels memorised", "AUROC", "AUPRC"]
+        rows = [
+            [*key, *(spread([f[k] for f in fs]) for k in ("last", "best", "memorised")),
+             *(spread([f[k] for f in fs], percent=False) for k in ("auroc", "auprc"))]
+            for key, fs in groups.items()
+        ]  # fmt: skip
+        return header, rows
+
+
+class Variants(Trained):
+    """The authors' code against Algorithm 1, automatic rates against fixed ones, over kinds of noise."""
+
+    name = "sop-variants"
+    title = "SOP as in the authors' code and as in the paper, over kinds of noise"
+    paper = "Liu et al. 2022, Algorithm 1"
+    scales = ("small",)
+    kinds = ("symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.3", "instance:0.3")
+    methods = (
+        "ce",
+        "sop(variant='authors')",
+        "sop(variant='paper')",
+        "sop(variant='authors', lr_u=10, lr_v=10)",
+        "sop(variant='paper', lr_u=10, lr_v=10)",
+        "sop(variant='authors', lr_u=0.1, lr_v=10)",
+        "sop(variant='authors', lr_u=10, lr_v=100)",
+    )
+    options: ClassVar[dict[str, Any]] = {
+        "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
+    }  # fmt: skip
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [
+            cell("digits", method, seed, noise=noise, options={**self.options, "method": method})
+            for noise in self.kinds
+            for method in self.methods
+            for seed in range(seeds or 3)
+        ]
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        groups = group(done, lambda c: (c["method"], c["noise"]))
+        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["method"], c["noise"]))
+        rows = []
+        for method in dict.fromkeys(key[0] for key in groups):
+            figures = [groups[method, noise] for noise in self.kinds]
+            rows.append(
+                [
+                    method,
+                    *[
+                        f"{spread([f['last'] for f in fs])}, {spread([f['auroc'] for f in fs], percent=False)}"
+                        for fs in figures
+                    ],
+                ]
+            )
+        return ["test accuracy, last; AUROC", *self.kinds], rows
+
+
+class Visits(Trained):
+    """Automatic rates: how fast should a label that the network always contradicts be explained away?"""
+
+    name = "sop-visits"
+    title = "SOP's automatic rates over the length of the run"
+    paper = "Liu et al. 2022, Algorithm 1"
+    scales = ("small",)
+    epochs = (30, 100, 200)
+    methods = ("ce", "sop(visits=8)", "sop(visits=12)", "sop(visits=15)", "sop(visits=25)", "sop(visits=40)")
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [
+            cell("digits", method, seed, noise="symmetric:0.4",
+                 options={**Variants.options, "epochs": epochs, "method": method})
+            for epochs in self.epochs
+            for method in self.methods
+            for seed in range(seeds or 3)
+        ]  # fmt: skip
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        groups = group(done, lambda c: (c["method"], f"{c['fit']['epochs']} epochs"))
+        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["fit"]["epochs"], c["method"]))
+        rows = [
+            [method, *[f"{spread([f['last'] for f in groups[epochs, method]])}, "
+                       f"{spread([f['auroc'] for f in groups[epochs, method]], percent=False)}"
+                       for epochs in self.epochs]]
+            for method in self.methods
+        ]  # fmt: skip
+        return ["test accuracy, last; AUROC", *[f"{epochs} epochs" for epochs in self.epochs]], rows

@@ -1,0 +1,187 @@
+"""What experiments that train networks share: a cell is a call of `fit`, its figures what is worth reporting of it.
+
+A cell:
+
+    data     "cifar10", "fashion-mnist", "digits", … (datadir.py)
+    labels   a column of CIFAR-10N to train on; None for the data set's own
+    size     resize the images to this many pixels; None to leave them
+    examples how many training examples, stratified; None for all
+    tested   how many test examples, the same in every cell; None for all
+    noise    how to corrupt them, e.g. "symmetric:0.4"; None to leave them
+    seed     of the subset, the noise and the run
+    method   what to call it in tables and pictures
+    fit      the arguments of `fit`
+
+The small scale of CIFAR-10: resnet8 on 6,000 images (a tenth of them held out) at 16 × 16 pixels, 20 epochs, without
+augmentation, so that so short a run memorises.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from noiseproof.data import LabeledData
+from noiseproof.data import noise as corruption
+from noiseproof.papers.datadir import DataDir
+from noiseproof.papers.drawing import bars
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.training.fit import fit
+
+CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
+SMALL: dict[str, Any] = {
+    "model": "resnet8", "epochs": 20, "batch_size": 64, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4,
+    "schedule": "cosine", "augment": "none", "val": 0.1, "eval_examples": 1000,
+}  # fmt: skip
+SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
+ASYMMETRIC = "asymmetric:0.4"
+
+
+def cell(
+    data: str,
+    method: str,
+    seed: int,
+    *,
+    labels: str | None = None,
+    size: int | None = None,
+    examples: int | None = None,
+    tested: int | None = None,
+    noise: str | None = None,
+    options: dict[str, Any],
+) -> Cell:
+    """A cell; `options` are the arguments of `fit`, its method among them."""
+    return {
+        "data": data, "labels": labels, "size": size, "examples": examples, "tested": tested,
+        "noise": noise, "seed": seed, "method": method,
+        "fit": {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()},
+    }  # fmt: skip
+
+
+def sets(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:
+    """A cell's training set, its labels still the data set's, and its test set."""
+    training, test = data.pair(cell["data"], labels=cell["labels"], image_size=cell["size"])
+    return _some(training, cell["examples"], cell["seed"]), _some(test, cell["tested"], seed=0)
+
+
+def train(cell: Cell, data: DataDir, **instead: Any) -> dict[str, Any]:
+    """Train a cell; `instead` are arguments of `fit` in place of its own, e.g. its method, watched.
+
+    Returns:
+        last, best, kept: test accuracy at the last epoch, at the best by held-out noisy labels, of the model kept;
+        fitted, memorised: of the noisy labels, at the last epoch; selected: the share of the examples it visited;
+        auroc, auprc: of the suspicion for finding the wrong training labels, None where all are right; noise: their
+        share; seconds: spent in steps; curves, with None where an epoch has no such figure.
+    """
+    training, test = sets(cell, data)
+    if cell["noise"] is not None:
+        training = corruption.apply(training, cell["noise"], seed=cell["seed"])
+    result = fit(data=training, test=test, seed=cell["seed"], device="auto", **{**cell["fit"], **instead})
+    summary = result.summary()
+    figures: dict[str, Any] = {
+        "last": summary["last"]["test_accuracy"],
+        "best": summary.get("best", {}).get("test_accuracy"),
+        "kept": summary["final"]["test_accuracy"],
+        "fitted": summary["last"]["train_accuracy"],
+        "memorised": summary["last"].get("train_memorised"),
+        "selected": summary["last"]["examples"] / len(result.run.data),
+        "seconds": summary["last"]["seconds"],
+    }
+    trained = result.split == "train"
+    wrong = np.zeros(len(training), bool) if training.wrong is None else training.wrong.numpy()
+    figures |= find_wrong(wrong[trained], result.beliefs.suspicion.numpy()[trained])
+    figures["curves"] = {
+        key: [round(record[key], 4) if key in record else None for record in result.history]
+        for key in CURVES
+        if any(key in record for record in result.history)
+    }
+    return figures
+
+
+def _some(data: LabeledData, count: int | None, seed: int) -> LabeledData:
+    """So many examples of a data set, stratified by label."""
+    return data if count is None or count >= len(data) else data.split(count / len(data), seed=seed)[1]
+
+
+def find_wrong(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float | None]:
+    """How well the suspicion (n,) finds the labels that are wrong (n,): areas under ROC and precision-recall curves."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    if not wrong.any():
+        return {"auroc": None, "auprc": None, "noise": 0.0}
+    return {
+        "auroc": float(roc_auc_score(wrong, suspicion)),
+        "auprc": float(average_precision_score(wrong, suspicion)),
+        "noise": float(wrong.mean()),
+    }
+
+
+def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[dict[str, Any]]]:
+    """The figures of cells that share a key, e.g. over the seeds; in order of appearance."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for one in done:
+        groups.setdefault(key(one.cell), []).append(one.figures)
+    return groups
+
+
+def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
+    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
+    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
+    if not numbers:
+        return "–"
+    digits = 1 if percent else 3
+    text = f"{statistics.mean(numbers):.{digits}f}"
+    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
+
+
+class Trained(Experiment):
+    """An experiment whose cells are runs of `fit`."""
+
+    kind: ClassVar[str | None] = "fit"
+
+    def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
+        return train(cell, data)
+
+
+class Compared(Trained):
+    """Methods in rows, kinds of noise in columns, test accuracy at the last epoch."""
+
+    settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"
+    methods: tuple[str, ...]
+    sets: tuple[str, ...] = ("cifar10",)  # at the paper's scale also cifar100
+
+    @abstractmethod
+    def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
+        """The arguments of `fit` for a method at a scale."""
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
+        return [
+            cell(data, method, seed, noise=noise, **sizes, options=self.options(scale, data, method, noise))
+            for data in (self.sets if scale == "small" else ("cifar10", "cifar100"))
+            for noise in self.settings
+            for method in self.methods
+            for seed in range(seeds or (3 if scale == "small" else 5))
+        ]
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        several = len({one.cell["data"] for one in done}) > 1
+        groups = group(done, lambda c: (c["method"], f"{c['data']} {c['noise']}" if several else c["noise"]))
+        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        groups = group(done, lambda c: (c["data"], c["method"], c["noise"]))
+        columns = list(dict.fromkeys((key[0], key[2]) for key in groups))
+        several = len({data for data, _ in columns}) > 1
+        header = ["test accuracy, last (best)", *[f"{data} {noise}" if several else noise for data, noise in columns]]
+        rows = []
+        for method in dict.fromkeys(key[1] for key in groups):
+            figures = [groups[data, method, noise] for data, noise in columns]
+            rows.append([method, *[f"{spread([f['last'] for f in fs])} ({spread([f['best'] for f in fs])})"
+                                   for fs in figures]])  # fmt: skip
+        return header, rows

@@ -1,0 +1,257 @@
+"""`pretrain`: the one training loop, with a method that looks at no label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from noiseproof import schedules
+from noiseproof.calls import build_as
+from noiseproof.data import LabeledData
+from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
+from noiseproof.data.input_form import InputForm
+from noiseproof.errors import InputError
+from noiseproof.method import Method, Run
+from noiseproof.models.inference import eval_mode
+from noiseproof.pretraining.moco import MoCo, MomentumContrast
+from noiseproof.pretraining.probes import PROBES, probe
+from noiseproof.pretraining.result import PretrainResult
+from noiseproof.pretraining.sane import SANE
+from noiseproof.runs.features import Features, as_backbone
+from noiseproof.runs.folder import RunDir, describe_call
+from noiseproof.training import distributed
+from noiseproof.training import setup as assemble
+from noiseproof.training.progress import Progress, reporter
+from noiseproof.training.setup import require
+
+METHODS: dict[str, type[MomentumContrast]] = {"moco": MoCo, "sane": SANE}
+SMALLEST_CROP = 96 / 224  # of the image's side: the last of the SANE paper's five sizes
+
+
+def build(method: str | Method) -> Method:
+    """A method as it is, or from text such as `sane` or `sane(lam=0.5, mixup='vanilla')`.
+
+    Raises:
+        InputError: an unknown method or option, or something that is no method.
+    """
+    return build_as(Method, method, METHODS, kind="pre-training method", name="method", example="sane(lam=0.5)")
+
+
+def pretrain(
+    model: str | nn.Module | Callable[[], nn.Module],
+    data: LabeledData,
+    method: str | Method = "sane",
+    *,
+    epochs: int = 200,
+    batch_size: int = 256,
+    lr: float = 0.03,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+    optimizer: str = "sgd",
+    schedule: str | Callable[[schedules.Clock], float] = "cosine",
+    clip: float | None = None,
+    augment: str | Augmentation | Sequence[str | Augmentation] = "simclr",
+    mix_augment: str | None = None,
+    crop_sizes: Sequence[int] | None = None,
+    dim: int = 128,
+    hidden: int | None = None,
+    precision: str = "float32",
+    test: LabeledData | None = None,
+    probe_every: int | None = None,
+    probe_examples: int = 5000,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = 60.0,
+    checkpoint_steps: int | None = None,
+    progress: bool | Progress = False,
+    notes: dict[str, Any] | None = None,
+) -> PretrainResult:
+    """Train a backbone without labels. Under torchrun the processes share each batch; the main one writes.
+
+    Args:
+        model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
+            replaced by a projection head of three layers.
+        data: the training set; its labels, if it has any, serve the probes, and nothing else.
+        method: "sane", "moco", a call such as "sane(lam=0.5, crops=5)", or a `Method` of two views or more.
+        epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, clip, precision: as of `fit`. The SANE
+            paper: 2,000 epochs of CIFAR-10, the rest as given here.
+        augment: the weak augmentation of the first two views, or one for each view.
+        mix_augment: that of the extra views of `sane(crops=…)`, e.g. "sane-strong"; by default as `augment`.
+        crop_sizes: pixels of the extra views; by default the image's own for one, and for several from it down to 3/7,
+            as the SANE paper's 224, 192, 160, 128, 96, if the augmentation resizes (simclr, sane-strong).
+        dim, hidden: d, what the projection head gives, and the width of its hidden layers (None: that of the features).
+        test: a labelled set for the probes; without it a fifth of their examples are held out from their bank.
+        probe_every: epochs between two probes, k-NN and linear (None: twenty in a run; 0: none).
+        probe_examples: how many training examples are the bank of the probes.
+        seed, device, out, resume, checkpoint_seconds, checkpoint_steps, progress, notes: as of `fit`.
+
+    Raises:
+        InputError: a mistake in the arguments, in one sentence.
+        Interrupted: Ctrl-C; the run is saved if `out` was given.
+    """
+    distributed.join()
+    world = distributed.world()
+    settings = assemble.Settings(
+        epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, weight_decay=weight_decay, optimizer=optimizer,
+        schedule=schedule, clip=clip, precision=precision, seed=seed, device=device,
+    )  # fmt: skip
+    rundir = RunDir.at(out, resume, checkpoint_seconds, checkpoint_steps, verb="pretrain")
+    size = settings.batch_size
+    require(isinstance(size, int), "batch_size", size, "a whole number")
+    shared = isinstance(size, int) and size % world == 0 and size >= 2 * world
+    require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
+    require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
+    require(hidden is None or (isinstance(hidden, int) and hidden >= 1), "hidden", hidden, "1 or more, or None")
+    require(probe_every is None or probe_every >= 0, "probe_every", probe_every, "0 or more, or None")
+    require(isinstance(probe_examples, int) and probe_examples >= 10, "probe_examples", probe_examples, "10 or more")
+    chosen = build(method)
+    require(chosen.num_models == 1, "method", chosen.title(), "one that trains a single network")
+    if settings.rate.loss == "full":
+        raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
+    assemble.check_data("data", data)
+    if not data.labeled and (test is not None or probe_every):
+        raise InputError("the data has no labels for the probes to know; drop test and probe_every")
+    test = assemble.match("test", test, data)
+    views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
+    augments = assemble.build_augments(views, chosen.num_views, data)
+
+    with settings.randomness():
+        models = assemble.build_models(model, 1, data, settings.place)
+        backbone = as_backbone(models[0])
+        backbone.head = projection_head(backbone.num_features, dim, hidden).to(settings.place)
+        run = settings.run(models, data)
+        architecture = model if isinstance(model, str) else None
+        features = Features(backbone, run.normalize, InputForm.of(data), architecture)
+        check_views(run, views, augments)
+        every = (max(1, epochs // 20) if data.labeled else 0) if probe_every is None else probe_every
+        probes = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
+        loop = settings.loop(
+            run, chosen, augments, probes, rundir, reporter(progress if distributed.is_main() else False)
+        )
+        call = describe_call(
+            model, run, chosen, **settings.described(), augment=views, dim=dim, hidden=hidden, test=test,
+            probe_every=every, probe_examples=probe_examples, processes=world,
+        )  # fmt: skip
+        at_random = distributed.from_main(probes.measure)  # before `open`, which may put trained weights in place
+        loop.open(call, resume, notes)
+        with torch.enable_grad():
+            loop.train()
+        if every and not set(probes.keys) <= set(run.history[-1]):  # the schedule ended the run
+            run.history[-1] |= distributed.from_main(probes.measure)
+    result = PretrainResult(run, chosen, features, probes.bank, probes.queries, at_random)
+    if out is not None and distributed.is_main():
+        result.save(out)
+    return result
+
+
+def projection_head(inputs: int, dim: int, hidden: int | None = None) -> nn.Sequential:
+    """Three layers from features (B, F) to what is compared (B, d), each hidden one with batch norm and ReLU."""
+    hidden = inputs if hidden is None else hidden
+    return nn.Sequential(
+        nn.Linear(inputs, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(),
+        nn.Linear(hidden, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(),
+        nn.Linear(hidden, dim),
+    )  # fmt: skip
+
+
+def check_views(run: Run, views: Sequence[str | Augmentation], augments: Sequence[Augmentation | None]) -> None:
+    """The network must take every view, also one of another size: tried on two examples.
+
+    Raises:
+        InputError: it does not.
+    """
+    examples = run.data.take(torch.arange(2)).to(run.device)
+    for view, augment in zip(views, augments, strict=True):
+        image = examples if augment is None else augment(examples, torch.Generator().manual_seed(0))
+        inputs = run.normalize(image)
+        try:
+            with torch.no_grad(), eval_mode(run.models):
+                run.model(inputs)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"the network fails on the view {view} of shape {tuple(inputs.shape[1:])} ({reason}); "
+                f"give crop_sizes that it takes, as {run.data.input_shape[1]}, or choose a convolutional model"
+            ) from error
+
+
+def view_augments(
+    augment: str | Augmentation | Sequence[str | Augmentation],
+    mix_augment: str | None,
+    crop_sizes: Sequence[int] | None,
+    num_views: int,
+    data: LabeledData,
+) -> list[str | Augmentation]:
+    """One augmentation for each view: the first two of one kind, the extra ones of another kind and size."""
+    if not (isinstance(augment, str) or callable(augment)):
+        if mix_augment is not None or crop_sizes is not None:
+            raise InputError("augment names one augmentation for each view; drop mix_augment and crop_sizes")
+        return list(augment)
+    extra = num_views - 2
+    if extra <= 0:
+        if mix_augment is not None or crop_sizes is not None:
+            raise InputError("mix_augment and crop_sizes are for extra views; ask for them: method='sane(crops=1)'")
+        return [augment] * num_views
+    kind = augment if mix_augment is None else mix_augment
+    resizes = isinstance(kind, str) and data.is_image and _resizes(kind)
+    if crop_sizes is not None and not resizes:
+        raise InputError(
+            f"crop_sizes needs images and an augmentation that resizes, simclr or sane-strong, got {kind!r}"
+        )
+    if not isinstance(kind, str) or not resizes or (crop_sizes is None and extra == 1):
+        return [augment, augment, *[kind] * extra]
+    height, width = data.input_shape[1:]
+    if crop_sizes is None:
+        shares = torch.linspace(1, SMALLEST_CROP, extra).tolist()
+        sizes = [(round(share * height), round(share * width)) for share in shares]
+    else:
+        for size in crop_sizes:
+            require(isinstance(size, int) and size >= 1, "crop_sizes", crop_sizes, "whole numbers, 1 or more")
+        sizes = [(size, size) for size in crop_sizes]
+    if len(sizes) != extra:
+        raise InputError(f"crop_sizes holds {len(sizes)} sizes for {extra} extra views; give one for each")
+    return [augment, augment, *[policy(kind, size) for size in sizes]]
+
+
+def _resizes(name: str) -> bool:
+    """Whether the augmentation of that name gives images of any size asked for."""
+    operations = policy(name, 8).operations
+    return bool(operations) and isinstance(operations[0], RandomResizedCrop)
+
+
+def probe_sets(data: LabeledData, test: LabeledData | None, limit: int) -> tuple[LabeledData, LabeledData]:
+    """The bank and the queries of the probes under their true labels, always the same ones."""
+    bank = _some(data, limit)
+    if test is None:
+        bank, test = bank.split(0.2)
+    return bank.clean(), _some(test, limit).clean()
+
+
+def _some(data: LabeledData, limit: int) -> LabeledData:
+    """At most so many examples, stratified by label."""
+    return data if limit >= len(data) else data.split(limit / len(data))[1]
+
+
+class OnlineProbe:
+    """The accuracy of a run's features, every few epochs and after the last; 0: never."""
+
+    keys = tuple(f"{name}_accuracy" for name in PROBES)
+
+    def __init__(self, features: Features, bank: LabeledData, queries: LabeledData, every: int) -> None:
+        self.features, self.bank, self.queries, self.every = features, bank, queries, every
+
+    def __call__(self, run: Run) -> dict[str, float]:
+        due = self.every and (run.epoch % self.every == 0 or run.epoch == run.epochs)
+        return self.measure() if due else {}
+
+    def measure(self) -> dict[str, float]:
+        """The figures of this moment; none if the probes are off."""
+        if not self.every:
+            return {}
+        return dict(zip(self.keys, probe(self.features, self.bank, self.queries).values(), strict=True))

@@ -1,0 +1,158 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noiseproof.auditing.two_modes import fit_two_modes
+
+Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]
+
+CURVES = {  # key in a history's records: (legend, colour)
+    "train_accuracy": ("train, noisy labels", "#c0392b"),
+    "train_true_accuracy": ("train, true labels", "#2471a3"),
+    "test_accuracy": ("test", "#1e8449"),
+    "val_accuracy": ("held out, noisy labels", "#b7950b"),
+}
+
+
+LOSSES = {key.replace("accuracy", "loss"): look for key, look in CURVES.items() if "true" not in key}
+
+
+def plot_run(
+    history: Sequence[Mapping[str, Any]],
+    losses: np.ndarray,
+    wrong: np.ndarray | None,
+    path: Path,
+    *,
+    title: str = "",
+    kept: int | None = None,
+) -> None:
+    """A run in four panels: accuracy over the epochs, accuracy and loss against ‖θ − θ₀‖, and the examples' losses.
+
+    Args:
+        history: a record for each epoch.
+        losses: (n,) −log p of the observed labels of the training examples, at the end.
+        wrong: (n,) which of the labels are wrong, where that is known.
+        kept: the epoch whose model is kept, if that is not the last.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    (over, accuracy), (loss, examples) = figure.subplots(2, 2)
+    far, start = "‖θ − θ₀‖", "against the distance from the start"
+    for axis, at, curves, scale, name, x, y in (
+        (over, "epoch", CURVES, 100, "accuracy over the epochs", "epoch", "accuracy, %"),
+        (accuracy, "distance", CURVES, 100, f"accuracy {start}", far, "accuracy, %"),
+        (loss, "distance", LOSSES, 1, f"loss {start}", far, "mean −log p"),
+        (examples, "", {}, 1, "losses of the training examples, model kept", "−log p of the label", "examples"),
+    ):
+        for key, (legend, colour) in curves.items():
+            if key in history[0]:
+                points = [(record[at], scale * record[key]) for record in history]
+                axis.plot(*zip(*points, strict=True), ".-", color=colour, lw=1.3, ms=4, label=legend)
+        axis.set_title(name, fontsize=10, fontweight="bold", loc="left")
+        axis.set_xlabel(x, fontsize=9)
+        axis.set_ylabel(y, fontsize=9)
+        axis.grid(alpha=0.25, lw=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    over.xaxis.get_major_locator().set_params(integer=True)
+    for axis in (over, accuracy):
+        axis.set_ylim(0, 102)
+        if wrong is not None:
+            axis.axhline(100 * (1 - wrong.mean()), color="0.5", lw=1, ls=":", label="labels that are right")
+    loss.set_ylim(bottom=0)
+    for number, at in enumerate(record["annealed"] for record in history if "annealed" in record):
+        over.axvline(at, color="0.4", lw=1, ls="--", label="learning rate drops" if number == 0 else None)
+    if kept is not None:
+        over.axvline(kept, color="0.2", lw=1, label=f"model kept: epoch {kept}")
+        for axis in (accuracy, loss):
+            axis.axvline(history[kept - 1]["distance"], color="0.2", lw=1)
+    _histogram(examples, losses, wrong)
+    figure.legend(*over.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=130, format="png")
+
+
+def _histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
+    """The losses of right and wrong labels; of all, with the two modes that fit them best, where it is not known."""
+    top = max(float(np.quantile(losses, 0.999)), 1e-3)
+    shown, bins = np.minimum(losses, top), np.linspace(0, top, 50)  # the last bar holds what lies beyond
+    if wrong is not None:
+        for part, legend, colour in ((~wrong, "label is right", "#2471a3"), (wrong, "label is wrong", "#c0392b")):
+            if part.any():
+                axis.hist(shown[part], bins, color=colour, alpha=0.6, label=f"{legend}: {part.sum():,}")
+    else:
+        axis.hist(shown, bins, color="0.65", label="all examples")
+        modes = fit_two_modes(losses)
+        if modes is not None:
+            x = np.linspace(0, top, 400)
+            count = len(losses) * (bins[1] - bins[0])
+            for density, name, colour, weight in zip(
+                modes.density(x), ("lower", "upper"), ("#2471a3", "#c0392b"), modes.weight, strict=True
+            ):
+                axis.plot(x, count * density, color=colour, lw=1.6, label=f"{name} mode: {100 * weight:.0f} %")
+    axis.set_yscale("log")
+    axis.set_ylim(0.6, 3 * np.histogram(shown, bins)[0].max())
+    axis.legend(fontsize=8, frameon=False)
+
+
+def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | None = None, columns: int = 4) -> None:
+    """The accuracies over the epochs: a panel for each name, mean and range over its histories (seeds).
+
+    Where the noise rate is known, a dotted line marks the share of labels that are right: accuracy on the noisy
+    training labels above it is memorised noise.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(len(runs), columns)
+    rows = -(-len(runs) // columns)
+    figure = Figure(figsize=(3.4 * columns + 0.4, 2.9 * rows + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axis, (name, histories) in zip(grid.flat, runs.items(), strict=False):
+        for key, (legend, colour) in CURVES.items():
+            if all(key in history[0] for history in histories):
+                _band(axis, [[100 * record[key] for record in history] for history in histories], legend, colour)
+        if noise_rate is not None:
+            axis.axhline(100 * (1 - noise_rate), color="0.5", lw=1, ls=":")
+        for at in (record["annealed"] for history in histories for record in history if "annealed" in record):
+            axis.axvline(at, color="0.4", lw=1, ls="--", label="learning rate drops")
+        axis.set_title(name, fontsize=10, fontweight="bold", loc="left")
+        axis.set_xlabel("epoch", fontsize=9)
+        axis.set_ylim(0, 102)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.25, lw=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8, labelbottom=True)
+    for axis in list(grid.flat)[len(runs) :]:
+        axis.set_visible(False)
+    for axis in grid[:, 0]:
+        axis.set_ylabel("accuracy, %", fontsize=9)
+    found = {}  # by legend: not every panel has every curve
+    for axis in grid.flat:
+        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
+    figure.legend(found.values(), found, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=130, format="png")
+
+
+def _band(axis: Any, curves: Sequence[Sequence[float]], legend: str, colour: str) -> None:
+    """The mean of some curves with their range; curves that stopped early keep their last value."""
+    length = max(len(curve) for curve in curves)
+    values = np.array([list(curve) + [curve[-1]] * (length - len(curve)) for curve in curves])
+    epochs = np.arange(1, length + 1)
+    dot = "." if len(epochs) == 1 else ""  # a line through one point is none
+    axis.plot(epochs, values.mean(axis=0), color=colour, lw=1.6, marker=dot, label=legend)
+    if len(curves) > 1:
+        axis.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, lw=0)

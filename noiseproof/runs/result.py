@@ -1,0 +1,89 @@
+"""What `fit` returns: the model, its history, and what it came to believe of the labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from noiseproof import files
+from noiseproof.runs import label_table as labels
+from noiseproof.data import LabeledData
+from noiseproof.method import Beliefs, Method, Run
+from noiseproof.runs.predictor import FILE, Predictor
+
+
+@dataclass(repr=False)
+class FitResult:
+    """The outcome of a run.
+
+    `history` has a record for each epoch; `summary()` the three figures worth reporting: the last epoch, the best epoch
+    by (noisy) validation accuracy, and the model that was kept.
+    """
+
+    run: Run
+    method: Method
+    predictor: Predictor
+    data: LabeledData  # as given to `fit`, with the examples that were held out
+    beliefs: Beliefs  # of `data`, in its order: soft_label (n, K), suspicion (n,)
+    split: np.ndarray  # (n,) "train" or "val": where each example of `data` went
+    losses: np.ndarray  # (m,) −log p of the label, of each example trained on, by the model as returned
+    final: dict[str, float]  # figures of the model as returned, and the epoch it is of
+    test: LabeledData | None
+    test_beliefs: Beliefs | None
+
+    def __repr__(self) -> str:
+        figures = {key: round(value, 4) for key, value in self.final.items() if key.endswith("accuracy")}
+        return f"FitResult({self.method.title()}, {self.run.epoch} epochs, {figures})"
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained model (the first, where the method trains two). It takes normalised inputs."""
+        return self.run.model
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One record for each epoch."""
+        return self.run.history
+
+    def predict_proba(self, inputs: Tensor | np.ndarray) -> np.ndarray:
+        """Class probabilities (n, K) of raw inputs, of the kind the training set had."""
+        return self.predictor.predict_proba(inputs)
+
+    def predict(self, inputs: Tensor | np.ndarray) -> np.ndarray:
+        """The likeliest class (n,) of raw inputs."""
+        return self.predictor.predict(inputs)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """The `last` epoch, the `best` by validation accuracy (absent without a validation set), the `final` model."""
+        chosen: dict[str, dict[str, Any]] = {"last": self.history[-1], "final": self.final}
+        if "val_accuracy" in self.history[-1]:
+            chosen["best"] = max(self.history, key=lambda record: record["val_accuracy"])
+        return chosen
+
+    def save(self, out: str | Path) -> None:
+        """Write history, summary, weights, labels, curves and report to the folder `out`, each file atomically."""
+        from noiseproof.runs.plots import plot_run
+        from noiseproof.runs.report import write_report
+
+        folder = Path(out)
+        lines = "".join(json.dumps(record) + "\n" for record in self.history)
+        files.write_text(folder / "history.jsonl", lines)
+        files.write_text(folder / "summary.json", json.dumps(self.summary(), indent=2) + "\n")
+        self.predictor.save(folder / FILE)
+        parts = [labels.Part(self.data, self.beliefs, self.split)]
+        if self.test is not None and self.test_beliefs is not None:
+            parts.append(labels.Part(self.test, self.test_beliefs, "test"))
+        labels.write(folder / "labels.parquet", *parts)
+        curves = folder / "curves.png"
+        wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
+        title = self.method.title()
+        kept = self.run.kept
+        files.write_atomically(
+            curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title, kept=kept)
+        )
+        write_report(folder / "report.html", self, picture=curves)

@@ -1,0 +1,147 @@
+"""Learning-rate schedules: pure functions from where a run stands to a factor on the base rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from noiseproof.calls import build_call
+from noiseproof.errors import InputError, unknown
+
+LOSSES = ("running", "epoch", "full")
+
+
+class Clock(NamedTuple):
+    """Where a run stands."""
+
+    epoch: float  # epochs completed, with the fraction of the current one
+    epochs: int  # epochs planned
+    lowest_loss: float = math.inf  # the lowest training loss so far, measured as the schedule's `loss` says
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor on the base rate, and what the loop should know beside it.
+
+    The functions are pure. A clock carries the lowest loss so far, which never rises: what it triggers happens once.
+    """
+
+    factor: Callable[[Clock], float]
+    drops: Callable[[Clock], int] = lambda clock: 0  # sudden drops so far: they are marked in history and pictures
+    ended: Callable[[Clock], bool] = lambda clock: False  # after an epoch: end the run here?
+    # the loss that clocks carry: "epoch", the mean over each epoch of what the method minimises; "running", the same as
+    # a running mean, seen after every step (on a GPU the loop then waits for each); "full", the history's `train_loss`
+    loss: str | None = None  # None: it does not look
+    memory: float = 1.0  # epochs that a running mean looks back
+
+    def __call__(self, clock: Clock) -> float:
+        return self.factor(clock)
+
+
+def constant() -> Schedule:
+    """The base rate throughout."""
+    return Schedule(lambda clock: 1.0)
+
+
+def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
+    """Times `gamma` at each milestone, given in epochs."""
+    rising = isinstance(milestones, list | tuple) and all(isinstance(one, int | float) for one in milestones)
+    if not rising or not milestones or list(milestones) != sorted(milestones):
+        raise InputError(f"milestones must be a list of epochs in rising order, got {milestones!r}; e.g. [40, 80]")
+    _check_number("gamma", gamma, above=0)
+    return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones))
+
+
+def anneal_at(share: float, factor: float = 0.1) -> Schedule:
+    """Times `factor` from this share of the run on: `anneal_at(0.1)` after a tenth of the epochs planned."""
+    _check_number("share", share)
+    if share >= 1:
+        raise InputError(f"share of a schedule must lie in [0, 1), got {share!r}; for epochs write multi_step([40])")
+    _check_number("factor", factor)
+    return _falling(factor, lambda clock: int(clock.epoch / clock.epochs >= share))
+
+
+def cosine(final: float = 0.0, warmup: float = 0.0) -> Schedule:
+    """Half a cosine from 1 to `final`, after a linear rise over `warmup` epochs."""
+    _check_number("final", final)
+    _check_number("warmup", warmup)
+
+    def factor(clock: Clock) -> float:
+        if clock.epoch < warmup:
+            return (clock.epoch + 1e-3) / warmup
+        share = (clock.epoch - warmup) / max(clock.epochs - warmup, 1e-9)
+        return final + (1 - final) * (1 + math.cos(math.pi * min(share, 1.0))) / 2
+
+    return Schedule(factor)
+
+
+def anneal_on_loss(
+    threshold: float, factor: float = 0.1, stop: float | None = None, loss: str = "running", memory: float = 1.0
+) -> Schedule:
+    """Times `factor` once the training loss first reaches `threshold`, for good; the run ends once it reaches `stop`.
+
+    "Until the training loss reaches q log 2 + ε₁ the large rate, then the small one until ε₂": Sec. 3.1 of Wei, Ren and
+    Du (2022), whose loss is that of all examples with their labels as given: `loss="full"`. The run ends with the epoch
+    in which `stop` was reached.
+
+    Args:
+        threshold, stop: losses, `stop` below `threshold`.
+        factor: above 0.
+        loss: "running", a running mean of what the method minimises, looked at after each step; "epoch", its mean over
+            each epoch; "full", `train_loss`, measured after each epoch without augmentation and added noise.
+        memory: epochs that the running mean looks back, above 0.
+    """
+    _check_number("threshold", threshold, above=-math.inf)
+    _check_number("factor", factor, above=0)
+    _check_number("memory", memory, above=0)
+    if loss not in LOSSES:
+        raise unknown("loss of a schedule", str(loss), LOSSES)
+    if stop is not None:
+        _check_number("stop", stop, above=-math.inf)
+        if stop >= threshold:
+            raise InputError(f"stop must lie below the threshold, at which the rate falls, got {stop} and {threshold}")
+    return _falling(
+        factor,
+        lambda clock: int(clock.lowest_loss <= threshold),
+        ended=lambda clock: stop is not None and clock.lowest_loss <= stop,
+        loss=loss,
+        memory=memory,
+    )
+
+
+def _falling(factor: float, drops: Callable[[Clock], int], **more: Any) -> Schedule:
+    """Times `factor` at each drop."""
+    return Schedule(lambda clock: factor ** drops(clock), drops, **more)
+
+
+def _check_number(name: str, value: object, above: float | None = None) -> None:
+    """A finite number: 0 or more, or above a bound."""
+    fits = isinstance(value, int | float) and math.isfinite(value) and (value >= 0 if above is None else value > above)
+    if not fits:
+        allowed = "0 or more" if above is None else "finite" if above == -math.inf else f"above {above:g}"
+        raise InputError(f"{name} of a schedule must be a number, {allowed}, got {value!r}")
+
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "multi_step": multi_step,
+    "anneal_at": anneal_at,
+    "cosine": cosine,
+    "anneal_on_loss": anneal_on_loss,
+}
+
+
+def of(schedule: str | Callable[[Clock], float]) -> Schedule:
+    """A schedule from its text, from a function of a clock, or as it is."""
+    if isinstance(schedule, str):
+        return parse(schedule)
+    return schedule if isinstance(schedule, Schedule) else Schedule(schedule, loss="epoch")
+
+
+def parse(text: str) -> Schedule:
+    """A schedule from text: `cosine`, `multi_step([40, 80])`, `anneal_on_loss(0.5, factor=0.1)`."""
+    schedule = build_call(text, SCHEDULES, kind="schedule")
+    assert isinstance(schedule, Schedule)
+    return schedule

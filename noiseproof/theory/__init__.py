@@ -1,1 +1,0 @@
-"""The papers' theory as formulas and simulations, to read, to check and to draw: one module per piece of theory."""

@@ -1,0 +1,74 @@
+"""From positions in the training set to batches a model takes: gather, move, augment, normalise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from noiseproof.data import LabeledData, Normalize
+from noiseproof.data.augment import Augmentation, Compose
+from noiseproof.method import Batch
+from noiseproof.training import distributed
+
+_APART = 1_000_003  # between the seeds of two processes
+_SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
+_RESIDENT = 2 * 2**30  # bytes of raw inputs worth keeping on an accelerator
+
+
+class Feed:
+    """Makes batches. Its generator draws the order of the examples and their augmentation, and nothing else does."""
+
+    def __init__(
+        self,
+        data: LabeledData,
+        normalize: Normalize,
+        augments: tuple[Augmentation | None, ...],
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.data, self.device = data, device
+        self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
+        self.generator = torch.Generator().manual_seed(seed + 1 + _APART * distributed.rank())
+        self.labels = data.labels.to(device)
+        self.take: Callable[[Tensor], Tensor] = data.take
+        values = len(data)
+        for size in data.input_shape:
+            values *= size
+        self.ready = 4 * values <= _SMALL and augments == (None,) * len(augments)
+        if self.ready or (device.type != "cpu" and isinstance(data.inputs, Tensor) and values <= _RESIDENT):
+            inputs = data.take(torch.arange(len(data))).to(device)
+            inputs = normalize(inputs) if self.ready else inputs
+            self.take = lambda rows: inputs.index_select(0, rows.to(device))
+
+    def shuffled(self, n: int) -> Tensor:
+        """0..n−1 in a new order, the same in all processes; as many as these can share evenly."""
+        order = distributed.from_main(lambda: torch.randperm(n, generator=self.generator))
+        return order[: n - n % distributed.world()]
+
+    def batches(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
+        """`order` in pieces, this process's share of each; a last one of one example joins its neighbour.
+
+        For batch normalisation needs two.
+        """
+        rank, world = distributed.rank(), distributed.world()
+        sizes = [size] * (len(order) // size) + ([len(order) % size] if len(order) % size else [])
+        if len(sizes) > 1 and sizes[-1] == world:
+            sizes[-2:] = [sizes[-2] + world]
+        weights = [None] * len(sizes) if weight is None else [part[rank::world] for part in weight.split(sizes)]
+        return list(zip([part[rank::world] for part in order.split(sizes)], weights, strict=True))
+
+    def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
+        """The batch of the examples `rows`."""
+        views = self.inputs(rows)
+        rows = rows.to(self.device)
+        return Batch(views, self.labels.index_select(0, rows), rows, weight)
+
+    def inputs(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """The views of the examples `rows`, augmented and normalised."""
+        raw = self.take(rows)
+        if self.ready:
+            return (raw,) * len(self.views)
+        raw = raw.to(self.device, non_blocking=True)
+        return tuple(view(raw, self.generator) for view in self.views)

@@ -1,0 +1,114 @@
+"""What is measured after each epoch, and of the finished models: accuracies, losses, memorised noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noiseproof.data import LabeledData
+from noiseproof.data.input_form import InputForm
+from noiseproof.method import Beliefs, Method, Predictions, Run
+from noiseproof.models.inference import losses, predictions
+from noiseproof.runs.predictor import Predictor
+from noiseproof.runs.result import FitResult
+
+
+class Tally:
+    """Adds up predictions over blocks of a data set.
+
+    Figures: accuracy and mean −log p against the observed labels, and, where the true ones are known, accuracy against
+    them and `memorised`, the share of the wrongly labelled examples on which the prediction repeats the wrong label.
+    """
+
+    def __init__(self, data: LabeledData) -> None:
+        self.data = data
+        self.count = self.loss = self.right = self.truly = self.wrong = self.repeated = 0.0
+
+    def add(self, rows: Tensor, probability: Tensor) -> None:
+        """Count the examples `rows` (B,), predicted with `probability` (B, K)."""
+        label, guess = self.data.labels[rows], probability.argmax(dim=1)  # (B,)
+        self.count += len(rows)
+        self.loss += losses(probability, label).sum().item()
+        self.right += (guess == label).sum().item()
+        if self.data.true_labels is not None:
+            true_label = self.data.true_labels[rows]
+            self.truly += (guess == true_label).sum().item()
+            self.wrong += (label != true_label).sum().item()
+            self.repeated += ((label != true_label) & (guess == label)).sum().item()
+
+    def figures(self, name: str) -> dict[str, float]:
+        """What the counts come to, by `name` of the set and figure."""
+        figures = {"loss": self.loss / self.count, "accuracy": self.right / self.count}
+        if self.data.true_labels is not None:
+            figures["true_accuracy"] = self.truly / self.count
+            if self.wrong:
+                figures["memorised"] = self.repeated / self.wrong
+        return {f"{name}_{key}": value for key, value in figures.items()}
+
+
+class Evaluation:
+    """What is measured after each epoch: the training set, or its rows `index`, and the sets that are given."""
+
+    def __init__(self, index: Tensor | None, **others: LabeledData | None) -> None:
+        self.index = index
+        self.others = {name: data for name, data in others.items() if data is not None}
+
+    def __call__(self, run: Run) -> dict[str, float]:
+        """The figures, by set and name, e.g. `val_accuracy`; leaves the predictions in `run.predicted`."""
+        figures = {}
+        index = torch.arange(len(run.data)) if self.index is None else self.index
+        if len(index):
+            tally, probability = Tally(run.data), torch.empty(len(index), run.num_classes)
+            for rows, block in predictions(run.models, run.normalize, run.data, run.device, index):
+                probability[int(tally.count) : int(tally.count) + len(rows)] = block
+                tally.add(rows, block)
+            run.predicted = Predictions(index, probability)
+            figures = tally.figures("train")
+        for name, data in self.others.items():
+            tally = Tally(data)
+            for rows, block in predictions(run.models, run.normalize, data, run.device):
+                tally.add(rows, block)
+            figures |= tally.figures(name)
+        return figures
+
+
+def conclude(
+    run: Run,
+    method: Method,
+    data: LabeledData,
+    rows: tuple[Tensor, Tensor | None],
+    test: LabeledData | None,
+    architecture: str | None,
+) -> FitResult:
+    """The result of a finished run on `data`, whose `rows` were trained on and held out."""
+    final: dict[str, float] = {"epoch": run.kept or run.epoch}
+    believed: dict[str, Beliefs] = {}
+    for name, one in (("train", run.data), ("val", run.val), ("test", test)):
+        if one is not None:
+            probability = run.predict(one)  # (m, K)
+            tally = Tally(one.clean() if name == "test" else one)
+            tally.add(torch.arange(len(one)), probability)
+            final |= tally.figures(name)
+            believed[name] = Beliefs.of(probability, one.labels)
+    predicted = believed["train"].soft_label
+    believed["train"] = method.beliefs(run, predicted) or believed["train"]
+    beliefs, split = believed["train"], np.full(len(data), "train", dtype=object)
+    if rows[1] is not None:
+        beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])
+        split[rows[1].numpy()] = "val"
+    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
+    return FitResult(
+        run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
+        test, believed.get("test"),
+    )  # fmt: skip
+
+
+def _interleave(rows: Tensor, beliefs: Beliefs, other_rows: Tensor, others: Beliefs) -> Beliefs:
+    """Beliefs of two parts of a data set, each row in its place."""
+    soft_label = torch.empty(len(rows) + len(other_rows), beliefs.soft_label.shape[1])  # (n, K)
+    suspicion = torch.empty(len(soft_label))  # (n,)
+    for index, part in ((rows, beliefs), (other_rows, others)):
+        soft_label[index] = part.soft_label.float().cpu()
+        suspicion[index] = part.suspicion.float().cpu()
+    return Beliefs(soft_label, suspicion)

@@ -1,0 +1,58 @@
+"""A saved model predicts what the trained one did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from noiseproof.data.sources import Rows
+from noiseproof.errors import InputError
+from noiseproof.runs.predictor import load_model
+from noiseproof.training.fit import fit
+
+
+@pytest.mark.parametrize("method", ["ce", "co_teaching", "early_stop(elr)"])
+def test_load_model_predicts_the_same(digits, method, tmp_path):
+    result = fit("mlp", digits[0], method, epochs=2, val=0.2, out=tmp_path, device="cpu")
+    loaded = load_model(tmp_path)
+    inputs = digits[1].inputs
+    np.testing.assert_array_equal(loaded.predict_proba(inputs), result.predict_proba(inputs))
+    np.testing.assert_array_equal(loaded.predict(inputs.numpy()), result.predict(inputs))
+    assert loaded.class_names == digits[0].class_names
+    np.testing.assert_array_equal(loaded.predict_proba(inputs.long()), result.predict_proba(inputs))
+    assert loaded.predict_proba(inputs[:0]).shape == (0, 10)
+    assert "epochs" in repr(result)
+    rows = torch.arange(5)
+    np.testing.assert_array_equal(loaded.predict_proba(Rows(inputs, rows)), loaded.predict_proba(inputs[:5]))
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def test_a_network_of_ones_own(digits, tmp_path):
+    result = fit(network(), digits[0], epochs=1, out=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="pass model="):
+        load_model(tmp_path)
+    with pytest.raises(InputError, match="does not fit the network"):
+        load_model(tmp_path, model=lambda: nn.Linear(3, 10))
+    loaded = load_model(tmp_path / "model.safetensors", model=network)
+    np.testing.assert_array_equal(loaded.predict(digits[1].inputs), result.predict(digits[1].inputs))
+
+
+def test_mistakes(digits, tmp_path):
+    with pytest.raises(InputError, match="pass the folder of a finished run"):
+        load_model(tmp_path)
+    fit("mlp(widths=[8])", digits[0], "ce", epochs=1, out=tmp_path, device="cpu")
+    assert len(load_model(tmp_path).predict(digits[1].inputs)) == len(digits[1])
+    with pytest.raises(InputError, match="holds no trained model"):
+        load_model(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(InputError, match="must be a function that makes the network"):
+        load_model(tmp_path, model=network())
+    with pytest.raises(InputError, match="device 'gpu' cannot be used here"):
+        load_model(tmp_path, device="gpu")
+    result = fit("mlp", digits[0], epochs=1, device="cpu")
+    with pytest.raises(InputError, match=r"inputs must be \(n, 1, 8, 8\), got \(3, 64\)"):
+        result.predict(torch.zeros(3, 64))

@@ -1,0 +1,61 @@
+"""Two processes under torchrun do the work of one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noiseproof.data import LabeledData
+from noiseproof.errors import InputError
+from noiseproof.pretraining import pretrain
+from noiseproof.training import distributed
+from noiseproof.training.fit import fit
+
+WORKER = Path(__file__).parent / "distributed_worker.py"
+
+
+def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_halves_of_a_batch_have_the_gradient_of_the_whole(tmp_path: Path) -> None:
+    done = torchrun(WORKER, "gradients", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_of_two_processes_stops_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    done = torchrun(WORKER, "whole", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "interrupted-0").exists()
+    assert (tmp_path / "interrupted-1").exists()
+    assert {"backbone.safetensors", "report.html"} <= {path.name for path in (tmp_path / "plain").iterdir()}
+
+
+def test_the_command_line_under_torchrun(tmp_path: Path) -> None:
+    run = ["pretrain", "digits", "--model", "mlp(widths=[16])", "--epochs", "1", "--batch-size", "64", "--limit", "200"]
+    done = torchrun("-m", "noiseproof", *run, "--augment", "weak", "--out", tmp_path / "run", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Wrote") == 1
+
+
+def test_fit_is_for_one_process(monkeypatch: pytest.MonkeyPatch, digits: tuple[LabeledData, LabeledData]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert distributed.is_main()  # nobody else: it must write
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not distributed.is_main()
+    with pytest.raises(InputError, match="torchrun is for pretrain"):
+        fit("mlp", digits[0])
+
+
+def test_a_batch_that_cannot_be_shared(
+    monkeypatch: pytest.MonkeyPatch, digits: tuple[LabeledData, LabeledData]
+) -> None:
+    monkeypatch.setattr("noiseproof.training.distributed.world", lambda: 3)
+    with pytest.raises(InputError, match="a multiple of the 3 processes"):
+        pretrain("mlp", digits[0], "moco", batch_size=64)
