@@ -126,29 +126,39 @@ def digest(folder: Path) -> dict[str, str]:
     return found
 
 
-def digests() -> dict[str, dict[str, str]]:
-    """Of all runs, two at a time."""
+def digests(only: list[str]) -> dict[str, dict[str, str]]:
+    """Of all runs, or of those whose names begin so, two at a time."""
+    runs = {name: command for name, command in RUNS.items() if not only or name.startswith(tuple(only))}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_data(folder)
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda item: run(folder, *item), RUNS.items()))
-        run(folder, "init", INIT)
-        return {name: digest(folder / name) for name in [*RUNS, "init"]}
+            list(pool.map(lambda item: run(folder, *item), runs.items()))
+        if "moco" in runs:
+            run(folder, "init", INIT)
+            runs["init"] = INIT
+        return {name: digest(folder / name) for name in runs}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("record", "compare"))
     parser.add_argument("file", type=Path)
+    parser.add_argument("--only", nargs="*", default=[], help="runs whose names begin so")
     options = parser.parse_args()
-    found = digests()
+    found = digests(options.only)
     if options.verb == "record":
         options.file.write_text(json.dumps(found, indent=2) + "\n")
         print(f"{len(found)} runs recorded in {options.file}")
         return
     before = json.loads(options.file.read_text())
-    differ = [f"{name}: {key}" for name, one in before.items() for key in one if found[name].get(key) != one[key]]
+    differ = [
+        f"{name}: {key}"
+        for name, one in before.items()
+        if name in found
+        for key in one
+        if found[name].get(key) != one[key]
+    ]
     print("\n".join(differ) or f"all {len(found)} runs are the same")
     sys.exit(bool(differ))
 

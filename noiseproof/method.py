@@ -88,7 +88,6 @@ class Run:
     step: int = 0  # steps completed, over all epochs
     lr: float = 0.0  # learning rate of the current step
     predicts: bool = True  # training examples are evaluated after each epoch: `predicted`
-    relabels: bool = False  # a wrapper shows the method inside other labels than the stored ones
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
     kept: int | None = None  # the epoch whose weights a method went back to in `finish`
@@ -122,6 +121,7 @@ class Method(nn.Module, ABC):
     num_models: int = 1
     num_views: int = 1
     looks_up_labels: bool = False  # whether it reads labels from the data, beside those of the batch
+    labels_change: bool = False  # set by a wrapper that shows it other labels than the stored ones
 
     def __init__(self) -> None:
         super().__init__()

@@ -96,12 +96,12 @@ def with_recipe(context: typer.Context) -> dict[str, Any]:
 def read(options: dict[str, Any], quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
     """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
     from noiseproof import data as sources
-    from noiseproof.cli.console import reading
+    from noiseproof.training.progress import counting
 
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
-    with reading(quiet) as progress:
+    with counting("reading", show=not quiet) as progress:
         train, test = sources.load_pair(
             options["data"], labels=options["labels"], labeled=labeled, progress=progress, **reader
         )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +16,7 @@ if TYPE_CHECKING:
     from noiseproof.papers.experiment import Experiment
     from noiseproof.papers.grid import Outcome
 
-ReadProgress = Callable[[int, int], None]
 console = Console()
-
-
-@contextmanager
-def reading(quiet: bool, what: str = "reading") -> Iterator[ReadProgress | None]:
-    """A bar for decoding a data set or the like, on a terminal; call what this yields with (done, total)."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> Table:

@@ -85,12 +85,13 @@ def jacobian(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """The singular values of a run's Jacobian, at initialisation and now: a table, and spectrum.png in its folder."""
-    from noiseproof.cli.console import print_spectrum, reading, wrote
+    from noiseproof.cli.console import print_spectrum, wrote
     from noiseproof.files import write_atomically
     from noiseproof.jacobian.spectrum import plot_spectrum, spectrum_of_run
+    from noiseproof.training.progress import counting
 
     train = _training_set(run, quiet)
-    with reading(quiet, "Jacobian") as progress:
+    with counting("Jacobian", show=not quiet) as progress:
         found = spectrum_of_run(
             run, train, examples=examples, k=k, outputs=outputs, calibrate=calibrate, progress=progress
         )

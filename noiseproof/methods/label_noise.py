@@ -49,7 +49,7 @@ class LabelNoise(Wrapper):
 
     Args:
         inner: the method to train with. A method keyed by the index of an example sees it with changing labels, and
-            reads so in `Run.relabels`: `sop` then keeps K entries of u. Not `crust` with mixup, which mixes with
+            is told so by `labels_change`: `sop` then keeps K entries of u. Not `crust` with mixup, which mixes with
             examples from outside the batch: write `crust(label_noise(ce), …)`.
         rate: δ, in [0, 1).
         anneal: how δ changes over the epochs: a schedule, e.g. "cosine" or "anneal_at(0.5, factor=0)". The paper keeps
@@ -67,8 +67,9 @@ class LabelNoise(Wrapper):
             raise InputError(f"label_noise wraps a method, got {inner!r}; write e.g. label_noise(ce)")
         super().__init__(inner)
         self.rate = checks.number("rate", rate, 0, 1, ends="[)")
-        for part in inner.modules():
-            if self.rate > 0 and isinstance(part, Method) and part.looks_up_labels:
+        for part in (part for part in inner.modules() if isinstance(part, Method)):
+            part.labels_change = True
+            if self.rate > 0 and part.looks_up_labels:
                 raise InputError(
                     f"label_noise cannot wrap {part.title()} as it is: the labels it mixes in are not of the batch and "
                     f"would not be flipped; turn the two round, as in {part.name}(label_noise(ce), …)"
@@ -80,10 +81,6 @@ class LabelNoise(Wrapper):
         if self._factor.loss is not None:
             raise InputError(f"anneal goes by the epoch, not by the loss, got {anneal!r}; write e.g. 'anneal_at(0.5)'")
         self._seen: Batch | None = None  # what the inner method saw in the current step
-
-    def start(self, run: Run) -> None:
-        run.relabels = True
-        super().start(run)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         rate = self.rate * self._factor(schedule.Clock(run.epoch, run.epochs))

@@ -369,7 +369,7 @@ class SparseOverParameterization(Method):
             variant=self.variant,
             visits=min(self.visits, max(_FEWEST_VISITS, run.epochs / 2)),
             std=self.std,
-            full_u=self.full_u or run.relabels,
+            full_u=self.full_u or self.labels_change,
             state_dtype=self.state_dtype,
             state_file=self.state_file,
         )

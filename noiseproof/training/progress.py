@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from noiseproof.method import Run
 
@@ -88,11 +90,9 @@ class Bar:
     """A rich progress bar with rate, time left and the figures of the last epoch."""
 
     def __init__(self, prefix: str = "") -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
 
-        self._bar = RichProgress(
+        self._bar = _rich_bar(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[epoch]}/{task.total:.0f}"),
@@ -101,7 +101,6 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
             TextColumn("[dim]{task.fields[figures]}"),
-            console=Console(stderr=True),
             transient=bool(prefix),
         )
         self._prefix, self._next = prefix, 0.0
@@ -140,3 +139,40 @@ def reporter(progress: bool | Progress, prefix: str = "") -> Progress:
     if progress is True:
         return Bar(prefix) if sys.stderr.isatty() else Log(prefix)
     return progress
+
+
+@contextmanager
+def counting(what: str, *, show: bool = True, log: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Call what this yields with (done, total): a bar with the time left on a terminal; elsewhere a line, if asked."""
+    if not show or not (log or sys.stderr.isatty()):
+        yield lambda done, total: None
+        return
+    if not sys.stderr.isatty():
+        began, first = time.perf_counter(), -1
+
+        def line(done: int, total: int) -> None:
+            nonlocal first
+            first = done - 1 if first < 0 else first
+            left = (time.perf_counter() - began) / max(done - first, 1) * (total - done)
+            sys.stderr.write(f"{what}  {done}/{total}  {left:.0f} s left\n")
+            sys.stderr.flush()
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(f"[bold]{what}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with _rich_bar(*columns, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _rich_bar(*columns: Any, transient: bool) -> Any:
+    """The one progress bar: on stderr, in this project's columns."""
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(*columns, console=Console(stderr=True), transient=transient)
