@@ -1,15 +1,19 @@
-"""What the public door of every method checks, once: hyper-parameters, the reduction, logits and labels."""
+"""The one home of argument checks: numbers, flags, reductions, logits and labels, at every public door.
+
+A check returns the value as it is kept, or raises an InputError that names the argument, the value and what is allowed.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from noiseproof.errors import InputError
+
+if TYPE_CHECKING:  # numbers are checked before anything heavy is imported
+    from torch import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -20,26 +24,44 @@ def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf
     Raises:
         InputError: not a finite number, or outside the interval.
     """
-    interval = f"{'(' if low == -math.inf else ends[0]}{low:g}, {high:g}{')' if high == math.inf else ends[1]}"
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name} must be a number in {interval}, got {value!r}")
-    number = float(value)
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     above = number > low if ends[0] == "(" else number >= low
     below = number < high if ends[1] == ")" else number <= high
     if not (math.isfinite(number) and above and below):
-        raise InputError(f"{name} must lie in {interval}, got {value!r}")
+        raise InputError(f"{name} must be {_interval(low, high, ends)}, got {value!r}")
     return number
 
 
-def integer(name: str, value: Any, low: int) -> int:
-    """`value` as an int of at least `low`.
+def _interval(low: float, high: float, ends: str) -> str:
+    if low == -math.inf and high == math.inf:
+        return "a finite number"
+    if high == math.inf:
+        return f"a number above {low:g}" if ends[0] == "(" else f"a number, {low:g} or more"
+    return f"a number in {'(' if low == -math.inf else ends[0]}{low:g}, {high:g}{ends[1]}"
+
+
+def integer(name: str, value: Any, low: int, high: int | None = None, *, remedy: str = "") -> int:
+    """`value` as an int from `low` on, to `high` if that is given; `remedy` says what else would do.
 
     Raises:
-        InputError: not an integer, or too small.
+        InputError: not a whole number, or outside.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-        raise InputError(f"{name} must be an integer of at least {low}, got {value!r}")
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        allowed = f"{low} or more" if high is None else f"from {low} to {high}"
+        raise InputError(f"{name} must be a whole number, {allowed}{f', {remedy}' if remedy else ''}, got {value!r}")
     return int(value)
+
+
+def optional(check: Callable[..., Any], **options: Any) -> Callable[[str, Any], Any]:
+    """The check of a value that may also be None."""
+    return lambda name, value: None if value is None else check(name, value, **options)
+
+
+def require(condition: bool, name: str, value: Any, allowed: str) -> None:
+    """Raise the standard sentence unless `condition` holds."""
+    if not condition:
+        raise InputError(f"{name} must be {allowed}, got {value!r}")
 
 
 def reduction(value: Any) -> str:
@@ -77,7 +99,9 @@ def logits_and_label(logits: Tensor, label: Tensor, num_classes: int | None = No
     Raises:
         InputError: wrong type, shape or range, naming the offending position.
     """
-    if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2 or logits.numel() == 0:
+    import torch
+
+    if not _is_float(logits) or logits.ndim != 2 or logits.numel() == 0:
         raise InputError(f"logits must be a float tensor (B, K) with B, K > 0, got {describe(logits)}")
     size, classes = logits.shape
     if num_classes is not None and classes != num_classes:
@@ -85,7 +109,7 @@ def logits_and_label(logits: Tensor, label: Tensor, num_classes: int | None = No
             f"logits must have num_classes={num_classes} columns, got {classes}; "
             f"build the loss with num_classes={classes} or give the model {num_classes} outputs"
         )
-    if not isinstance(label, Tensor) or label.dtype != torch.int64 or label.shape != (size,):
+    if not isinstance(label, torch.Tensor) or label.dtype != torch.int64 or label.shape != (size,):
         raise InputError(f"label must be an int64 tensor ({size},), one per row of logits, got {describe(label)}")
     at = first((label < 0) | (label >= classes))
     if at is not None:
@@ -98,14 +122,24 @@ def logits_and_label(logits: Tensor, label: Tensor, num_classes: int | None = No
 
 def single(logits: Tensor) -> Tensor:
     """Half-precision logits (of an autocast forward pass) in single precision, others as they are."""
-    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+    import torch
+
+    if not _is_float(logits):
         raise InputError(f"the network must return logits, a float tensor, in training too, got {describe(logits)}")
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def describe(value: Any) -> str:
     """A tensor's type and shape, or another value's type, for an error."""
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    import torch
+
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _is_float(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def boolean(name: str, value: Any) -> bool:

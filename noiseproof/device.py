@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from noiseproof.errors import InputError, unknown
-
-PRECISIONS = ("auto", "float32", "bfloat16")
+from noiseproof.errors import InputError
 
 
 def pick_device(device: str | torch.device) -> torch.device:
@@ -27,8 +25,6 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
     """The type to autocast to, or None for plain float32. `auto` is bfloat16 where the device is fast at it."""
-    if precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
     return torch.bfloat16 if precision == "bfloat16" else None

@@ -1,10 +1,10 @@
 """The contract between a method and the training loop. One page: read it first.
 
-A method is an `nn.Module` with one hook it must write, `loss`, and a handful it may. The loop (loop.py) calls the
-hooks in this order and knows no method by name:
+A method is an `nn.Module` with one hook it must write, `loss`, and a handful it may. The loop (training/loop.py) calls
+the hooks in this order and knows no method by name:
 
     start
-    each epoch:   before_epoch -> [loss, (backward, step), after_step] for each batch -> (evaluation) -> stop
+    each epoch:   before_epoch -> [loss, (backward, step), after_step] for each batch -> (evaluation) -> stop -> figures
     finish
 
 Everything a method remembers lives in its buffers, parameters or `get_extra_state`, and all its randomness comes from
@@ -90,7 +90,6 @@ class Run:
     predicts: bool = True  # training examples are evaluated after each epoch: `predicted`
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
-    kept: int | None = None  # the epoch whose weights a method went back to in `finish`
     predicted: Predictions | None = None  # after the last completed epoch, of the training examples evaluated, if any
 
     @property
@@ -148,8 +147,13 @@ class Method(nn.Module, ABC):
         """After an epoch and its evaluation: end the run here?"""
         return False
 
-    def finish(self, run: Run) -> None:
-        """After the last epoch, e.g. restore the chosen weights."""
+    def figures(self, run: Run) -> dict[str, float]:
+        """What it adds to the epoch's record in the history."""
+        return {}
+
+    def finish(self, run: Run) -> int | None:
+        """After the last epoch, e.g. restore the chosen weights; returns the epoch it went back to, if it did."""
+        return None
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
         """What the method believes of each training label; None where it keeps no opinion beside its predictions.
@@ -202,8 +206,11 @@ class Wrapper(Method):
     def stop(self, run: Run) -> bool:
         return self.inner.stop(run)
 
-    def finish(self, run: Run) -> None:
-        self.inner.finish(run)
+    def figures(self, run: Run) -> dict[str, float]:
+        return self.inner.figures(run)
+
+    def finish(self, run: Run) -> int | None:
+        return self.inner.finish(run)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
         return self.inner.beliefs(run, predicted)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions from where a run stands to a factor on the base rate."""
+"""Learning-rate schedules: pure functions from where a run stands to a factor on the base rate; `Rate` runs one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from noiseproof import checks
 from noiseproof.calls import build_call
 from noiseproof.errors import InputError, unknown
 
@@ -40,6 +41,63 @@ class Schedule:
         return self.factor(clock)
 
 
+@dataclass
+class Rate:
+    """A schedule over one run, with what it remembers of it."""
+
+    schedule: Schedule
+    epochs: int  # planned
+    running_loss: float = 0.0  # kept only where the schedule looks at it
+    lowest_loss: float = math.inf  # of the schedule's kind
+    drops: int = 0  # so far
+    annealed: float | None = None  # when the rate dropped, if it did in the current epoch; in epochs
+
+    def factor(self, epoch: float) -> float:
+        """The factor on the base rate at this moment, in epochs."""
+        clock = self._clock(epoch)
+        drops = self.schedule.drops(clock)
+        if drops > self.drops:
+            self.drops, self.annealed = drops, epoch
+        return self.schedule(clock)
+
+    def see_step(self, loss: float, step: int, steps: int) -> None:
+        """Take the loss of the step-th step, of so many in an epoch, into the running mean.
+
+        That is of all steps at first, then with a memory of the schedule's.
+        """
+        share = max(1 / step, 1 / max(self.schedule.memory * steps, 1))
+        self.running_loss += share * (loss - self.running_loss)
+        self.lowest_loss = min(self.lowest_loss, self.running_loss)
+
+    def see_epoch(self, record: dict[str, Any]) -> None:
+        """Look at an epoch's losses, and mark in its record when the rate dropped."""
+        if self.annealed is not None:
+            record["annealed"], self.annealed = self.annealed, None
+        key = {"epoch": "loss", "full": "train_loss"}.get(self.schedule.loss or "")
+        if key is not None:
+            self.lowest_loss = min(self.lowest_loss, record[key])
+
+    def ended(self, epoch: float) -> bool:
+        """After an epoch: end the run here?"""
+        return self.schedule.ended(self._clock(epoch))
+
+    def _clock(self, epoch: float) -> Clock:
+        return Clock(epoch, self.epochs, self.lowest_loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers."""
+        return {name: getattr(self, name) for name in ("running_loss", "lowest_loss", "drops", "annealed")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Remember what was saved."""
+        for name in self.state_dict():
+            setattr(self, name, state[name])
+
+
+def _number(name: str, value: Any, low: float = 0, ends: str = "[]") -> None:
+    checks.number(f"{name} of a schedule", value, low, ends=ends)
+
+
 def constant() -> Schedule:
     """The base rate throughout."""
     return Schedule(lambda clock: 1.0)
@@ -50,23 +108,23 @@ def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
     rising = isinstance(milestones, list | tuple) and all(isinstance(one, int | float) for one in milestones)
     if not rising or not milestones or list(milestones) != sorted(milestones):
         raise InputError(f"milestones must be a list of epochs in rising order, got {milestones!r}; e.g. [40, 80]")
-    _check_number("gamma", gamma, above=0)
+    _number("gamma", gamma, ends="()")
     return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones))
 
 
 def anneal_at(share: float, factor: float = 0.1) -> Schedule:
     """Times `factor` from this share of the run on: `anneal_at(0.1)` after a tenth of the epochs planned."""
-    _check_number("share", share)
+    _number("share", share)
     if share >= 1:
-        raise InputError(f"share of a schedule must lie in [0, 1), got {share!r}; for epochs write multi_step([40])")
-    _check_number("factor", factor)
+        raise InputError(f"share of a schedule must be a number in [0, 1), got {share!r}; for epochs write multi_step([40])")
+    _number("factor", factor)
     return _falling(factor, lambda clock: int(clock.epoch / clock.epochs >= share))
 
 
 def cosine(final: float = 0.0, warmup: float = 0.0) -> Schedule:
     """Half a cosine from 1 to `final`, after a linear rise over `warmup` epochs."""
-    _check_number("final", final)
-    _check_number("warmup", warmup)
+    _number("final", final)
+    _number("warmup", warmup)
 
     def factor(clock: Clock) -> float:
         if clock.epoch < warmup:
@@ -93,13 +151,13 @@ def anneal_on_loss(
             each epoch; "full", `train_loss`, measured after each epoch without augmentation and added noise.
         memory: epochs that the running mean looks back, above 0.
     """
-    _check_number("threshold", threshold, above=-math.inf)
-    _check_number("factor", factor, above=0)
-    _check_number("memory", memory, above=0)
+    _number("threshold", threshold, low=-math.inf)
+    _number("factor", factor, ends="()")
+    _number("memory", memory, ends="()")
     if loss not in LOSSES:
         raise unknown("loss of a schedule", str(loss), LOSSES)
     if stop is not None:
-        _check_number("stop", stop, above=-math.inf)
+        _number("stop", stop, low=-math.inf)
         if stop >= threshold:
             raise InputError(f"stop must lie below the threshold, at which the rate falls, got {stop} and {threshold}")
     return _falling(
@@ -114,14 +172,6 @@ def anneal_on_loss(
 def _falling(factor: float, drops: Callable[[Clock], int], **more: Any) -> Schedule:
     """Times `factor` at each drop."""
     return Schedule(lambda clock: factor ** drops(clock), drops, **more)
-
-
-def _check_number(name: str, value: object, above: float | None = None) -> None:
-    """A finite number: 0 or more, or above a bound."""
-    fits = isinstance(value, int | float) and math.isfinite(value) and (value >= 0 if above is None else value > above)
-    if not fits:
-        allowed = "0 or more" if above is None else "finite" if above == -math.inf else f"above {above:g}"
-        raise InputError(f"{name} of a schedule must be a number, {allowed}, got {value!r}")
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

@@ -103,7 +103,7 @@ def test_pretrain_by_a_recipe(tmp_path: Path) -> None:
         assert (call["epochs"], call["batch_size"], call["lr"], call["model"]) == (1, 20, 0.03, "cnn3(width=4)")
         assert call["method"] == pretrain.build(recipe(name, "pretrain")["method"]).describe()
         assert (len(call["augment"]), call["data"]["input_shape"]) == (views, [1, 8, 8])
-        assert config["notes"]["command"]["recipe"] == name
+        assert config["command"]["recipe"] == name
     arguments = [
         "pretrain",
         str(tmp_path / "photos"),

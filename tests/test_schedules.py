@@ -67,11 +67,11 @@ def test_which_schedules_look_at_the_loss():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("anneal_at(1.0)", r"share of a schedule must lie in \[0, 1\)"),
-        ("anneal_at(0.5, factor=-1)", "factor of a schedule must be a number, 0 or more"),
+        ("anneal_at(1.0)", r"share of a schedule must be a number in \[0, 1\)"),
+        ("anneal_at(0.5, factor=-1)", r"factor of a schedule must be a number, 0 or more"),
         ("anneal_on_loss(0.5, stop=0.5)", "stop must lie below the threshold"),
         ("anneal_on_loss(0.5, loss='fulll')", "did you mean 'full'"),
-        ("anneal_on_loss(0.5, memory=0)", "memory of a schedule must be a number, above 0"),
+        ("anneal_on_loss(0.5, memory=0)", r"memory of a schedule must be a number above 0"),
         ("anneal_on_loss", "missing a required argument: 'threshold'"),
     ],
 )

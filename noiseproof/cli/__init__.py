@@ -1,16 +1,19 @@
-"""The command line: `noiseproof demo | fit | pretrain | probe | corrupt | reproduce | jacobian | methods | models | …`.
+"""The command line: one file for each verb, which registers itself with the application (app.py).
 
-A module holds a command or two that belong together. Nothing heavy is imported before a command runs, so that `--help`
-answers at once.
+Nothing heavy is imported before a command runs, so that `--help` answers at once. Verbs of other packages come in by
+the entry-point group `noiseproof.commands`: a module that registers a command with `noiseproof.cli.app.app`.
 """
 
-from noiseproof.cli.app import app, main
-from noiseproof.cli.fit import fit  # the order of `noiseproof --help`
-from noiseproof.cli.pretrain import pretrain, probe
-from noiseproof.cli.studies import demo, jacobian, reproduce
-from noiseproof.cli.tables import corrupt, methods, models, recipes
+import importlib
+from importlib.metadata import entry_points
 
-__all__ = [
-    "app", "corrupt", "demo", "fit", "jacobian", "main", "methods", "models", "pretrain", "probe", "recipes",
-    "reproduce",
-]  # fmt: skip
+from noiseproof.cli.app import app, main
+
+VERBS = ("demo", "fit", "pretrain", "probe", "jacobian", "corrupt", "lists")  # the order of `noiseproof --help`
+
+for _verb in VERBS:
+    importlib.import_module(f"noiseproof.cli.{_verb}")
+for _plugin in entry_points(group="noiseproof.commands"):
+    _plugin.load()
+
+__all__ = ["app", "main"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +12,6 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from noiseproof.jacobian.spectrum import RunSpectrum
-    from noiseproof.papers.experiment import Experiment
-    from noiseproof.papers.grid import Outcome
 
 console = Console()
 
@@ -43,39 +40,6 @@ def show(view: Table) -> None:
     console.print(view, width=max(console.width, needed), crop=False)
 
 
-METHODS_CAPTION = "Cost: of a training step, relative to ce. Wrappers go around another method: 'early_stop(elr)'."
-
-
-def print_methods() -> None:
-    """The table of `noiseproof methods`."""
-    from noiseproof import methods
-
-    rows = [(row.name, _clause(row.description), row.paper, row.needs, row.cost) for row in methods.table()]
-    header = ("name", "what it does", "paper", "needs", "cost")
-    show(table("Methods", header, rows, caption=METHODS_CAPTION))
-
-
-def _clause(text: str) -> str:
-    """A description up to its first colon, semicolon or full stop."""
-    return re.split(r"[:;.]\s|\.$", text, maxsplit=1)[0]
-
-
-def print_models() -> None:
-    """The table of `noiseproof models`."""
-    from noiseproof import models
-
-    rows = [(row.name, row.about, f"{row.parameters:,}") for row in models.table()]
-    show(table("Networks", ("name", "what it is", "parameters"), rows))
-
-
-def print_recipes() -> None:
-    """The table of `noiseproof recipes`."""
-    from noiseproof.recipes import RECIPES
-
-    rows = [(name, one.verb, one.about, one.paper) for name, one in RECIPES.items()]
-    show(table("Recipes", ("name", "for", "what it is", "from"), rows))
-
-
 def print_spectrum(found: RunSpectrum) -> None:
     """The table of `noiseproof jacobian`."""
     rows = []
@@ -94,22 +58,6 @@ def print_spectrum(found: RunSpectrum) -> None:
 _VECTORS = ("residual", "labels", "noise")
 
 
-def print_experiments() -> None:
-    """The table of `noiseproof reproduce`."""
-    from noiseproof.papers import experiments
-
-    rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]
-    show(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
-
-
 def wrote(path: Path, more: str = "") -> None:
     """Say where a file or folder is, whatever brackets its name has."""
     console.print(f"Wrote [bold]{escape(str(path))}[/bold]{escape(more)}")
-
-
-def print_outcome(experiment: Experiment, outcome: Outcome) -> None:
-    """The table of a finished experiment, and where its files are."""
-    figures = experiment.table(outcome.done)
-    if figures is not None:
-        show(table(f"{experiment.title} ({experiment.paper})", *figures))
-    wrote(outcome.picture, f" and {outcome.results}")

@@ -1,22 +1,18 @@
-"""The demonstration: real digits, some labels wrong; plain training against robust methods."""
+"""`noiseproof demo`: real digits, some labels wrong; plain training against robust methods."""
 
 from __future__ import annotations
 
 import json
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
+import typer
 
-from noiseproof import files, methods
-from noiseproof.cli.console import console, show, table, wrote
-from noiseproof.data import load, noise
-from noiseproof.runs.plots import plot_runs
-from noiseproof.runs.report import write_report
-from noiseproof.runs.result import FitResult
-from noiseproof.training.fit import fit
-from noiseproof.training.progress import reporter
+from noiseproof.cli.app import app
+
+if TYPE_CHECKING:
+    from noiseproof.runs.result import FitResult
 
 METHODS = {  # shown in this order
     "ce": "cross-entropy",
@@ -30,8 +26,29 @@ METHODS = {  # shown in this order
 }
 
 
+@app.command(epilog="[bold]Example[/bold]  noiseproof demo --noise symmetric:0.6 --seeds 1")
+def demo(
+    noise: Annotated[str, typer.Option(help="How to corrupt the labels.")] = "symmetric:0.4",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 100,
+    out: Annotated[Path, typer.Option(help="Where the picture, the table and the report go.")] = Path("runs/demo"),
+) -> None:
+    """See plain training memorise wrong labels, and robust training not."""
+    run_demo(noise, seeds, epochs, out)
+
+
 def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     """Train every method on noisy digits, `seeds` times; print a table, write a picture, figures and a report."""
+    import torch
+
+    from noiseproof import files, methods
+    from noiseproof.cli.console import console, show, table, wrote
+    from noiseproof.data import load, noise
+    from noiseproof.runs.plots import plot_runs
+    from noiseproof.runs.report import write_report
+    from noiseproof.training.fit import fit
+    from noiseproof.training.progress import reporter
+
     torch.set_num_threads(1)  # a network this small gains little from more, and loses much when others use them
     rate = noise.parse(spec).rate
     wrong = noise.apply(load("digits"), spec, seed=0).noise_rate or 0.0  # as it comes out, not as it was asked for

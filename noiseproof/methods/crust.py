@@ -177,6 +177,13 @@ class CRUST(Wrapper):
         draw = (torch.rand(len(index), generator=generator) * others).long().clamp(max=(others - 1).clamp_min(0))
         return torch.where(others > 0, order[(start[index] + 1 + draw).clamp(max=len(order) - 1)], index)
 
+    def figures(self, run: Run) -> dict[str, float]:
+        """The share of right labels among the selected, where that is known."""
+        wrong, figures = run.data.wrong, super().figures(run)
+        if wrong is None or not self.rounds or self.chosen.all():
+            return figures
+        return figures | {"selected_right": 1 - float(wrong[self.chosen.cpu()].float().mean())}
+
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
         """The inner method's, else the predictions; an example that was seldom selected is suspicious.
 

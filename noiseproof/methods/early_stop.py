@@ -63,11 +63,15 @@ class EarlyStop(Wrapper):
             self.snapshots.keep(run.epoch, self._tensors(run), wanted)
         return inner_stops or over
 
-    def finish(self, run: Run) -> None:
-        if self.best_epoch > 0:
-            self.snapshots.restore(int(self.best_epoch), self._tensors(run))
-            run.kept = int(self.best_epoch)
-        super().finish(run)  # last: the inner method finishes as if the run had ended at the chosen epoch
+    def figures(self, run: Run) -> dict[str, float]:
+        return super().figures(run) | self.rule.figures()
+
+    def finish(self, run: Run) -> int | None:
+        best = int(self.best_epoch) or None
+        if best is not None:
+            self.snapshots.restore(best, self._tensors(run))
+        inner = super().finish(run)  # last: the inner method finishes as if the run had ended at the chosen epoch
+        return inner or best
 
     def _tensors(self, run: Run) -> dict[str, Tensor]:
         """What goes back together."""

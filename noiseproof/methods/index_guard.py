@@ -1,9 +1,8 @@
 """Index safety for drop-in losses that keep a row of state per training example.
 
-In our own loop the index of a batch is right by construction, so the Methods call the pure functions underneath; what
-a Method selects is checked once an epoch. In somebody
-else's loop the classic mistake, the position in the batch in place of the position in the training set, trains without
-complaint and silently mixes up the examples. `IndexGuard` catches it by the labels.
+In our own loop the index of a batch is right by construction, so the Methods call the pure functions underneath. In
+somebody else's loop the classic mistake, the position in the batch in place of the position in the training set, trains
+without complaint and silently mixes up the examples. `IndexGuard` catches it by the labels.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.method import Selection
 
 
 def check_index(index: Any, num_examples: int, *, repeats: bool = False) -> None:
@@ -46,23 +44,6 @@ def check_index(index: Any, num_examples: int, *, repeats: bool = False) -> None
         raise InputError(
             f"index must not repeat within a batch, got {int(ordered[twice])} more than once; "
             f"sample without replacement, or drop the copies"
-        )
-
-
-def check_selection(selection: Selection, num_examples: int) -> None:
-    """Check that a method selects some of `num_examples` examples, each once, with weights that mean something.
-
-    Raises:
-        InputError: it does not.
-    """
-    index, weight = selection.index, selection.weight
-    check_index(index, num_examples)
-    if len(index) == 0:
-        raise InputError("a selection is empty; select at least one example, or return None for all")
-    if weight is not None and (weight.shape != index.shape or not (weight >= 0).all() or not weight.sum() > 0):
-        raise InputError(
-            f"the weights of a selection must be ({len(index)},), not negative and not all zero, "
-            f"got shape {tuple(weight.shape)} and a sum of {float(weight.sum()):g}"
         )
 
 

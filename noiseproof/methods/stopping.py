@@ -79,6 +79,10 @@ class Criterion(nn.Module, ABC):
         best = judged if verdict.better else best
         return best, verdict.over or judged - max(best, 1) >= patience  # the first epoch may have no score yet
 
+    def figures(self) -> dict[str, float]:
+        """What it adds to the record of the epoch it has just seen."""
+        return {}
+
     def describe(self) -> str:
         """The criterion as text that `build` reads back, e.g. `distance(radius=0.8, relative=True)`."""
         options = [f"{key}={getattr(self, key)!r}" for key in inspect.signature(type(self)).parameters]
@@ -99,13 +103,18 @@ class Peak(Criterion):
     """The epoch of the highest score, the first of equals."""
 
     best: Tensor
+    seen: float = math.nan  # the last score
 
     def start(self, run: Run) -> None:
         super().start(run)
         self.register_buffer("best", torch.tensor(float("nan")))
 
+    def figures(self) -> dict[str, float]:
+        return {} if math.isnan(self.seen) else {"stop_score": self.seen}
+
     def observe(self, run: Run) -> Verdict:
-        value = self.best.new_tensor(self.score(run))
+        self.seen = self.score(run)
+        value = self.best.new_tensor(self.seen)
         better = bool(value > self.best) or bool(self.best.isnan() & ~value.isnan())
         if better:
             self.best.copy_(value)

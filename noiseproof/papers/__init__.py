@@ -9,13 +9,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from typing import TYPE_CHECKING
 
 from noiseproof.errors import unknown
-from noiseproof.papers.experiment import Experiment
+
+if TYPE_CHECKING:
+    from noiseproof.papers.experiment import Experiment
 
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by its name, in alphabetical order."""
+    from noiseproof.papers.experiment import Experiment
+
     found = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for kind in vars(importlib.import_module(module.name)).values():

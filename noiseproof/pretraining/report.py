@@ -19,7 +19,7 @@ from noiseproof.data.augment import POLICIES, policy
 from noiseproof.pretraining.moco import MomentumContrast, crowded
 from noiseproof.pretraining.probes import PROBES, nearest
 from noiseproof.pretraining.result import PretrainResult
-from noiseproof.runs.folder import CONFIG, RunDir
+from noiseproof.runs.folder import CONFIG, RunFolder
 
 GOOD, BAD, LINE, NEUTRAL = "#1e8449", "#c0392b", "#2471a3", "#333333"
 FRAME, GAP = 3, 16  # pixels
@@ -76,9 +76,9 @@ def settings(folder: Path, result: PretrainResult) -> dict[str, str]:
     """The settings of a run by name, as its folder's config.json holds them; none where there is no such file."""
     if not (folder / CONFIG).is_file():
         return {}
-    config = RunDir(folder).config()
-    call, command = config["call"], config["notes"].get("command")
-    source = Path(str(command["data"])).name + ": " if isinstance(command, dict) and command.get("data") else ""
+    config = RunFolder(folder).config()
+    call, command = config["call"], config["command"]
+    source = Path(str(command["data"])).name + ": " if command and command.get("data") else ""
     shape = " × ".join(map(str, call["data"]["input_shape"]))
     shown = {
         "data": f"{source}{call['data']['examples']:,} examples of {shape}",

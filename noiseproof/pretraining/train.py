@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from noiseproof import schedules
+from noiseproof import checks
 from noiseproof.calls import build_as
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
@@ -22,11 +20,8 @@ from noiseproof.pretraining.probes import PROBES, probe
 from noiseproof.pretraining.result import PretrainResult
 from noiseproof.pretraining.sane import SANE
 from noiseproof.runs.features import Features, as_backbone
-from noiseproof.runs.folder import RunDir, describe_call
-from noiseproof.training import distributed
-from noiseproof.training import setup as assemble
-from noiseproof.training.progress import Progress, reporter
-from noiseproof.training.setup import require
+from noiseproof.training import distributed, setup
+from noiseproof.training.settings import Augment, Pretraining, verb
 
 METHODS: dict[str, type[MomentumContrast]] = {"moco": MoCo, "sane": SANE}
 SMALLEST_CROP = 96 / 224  # of the image's side: the last of the SANE paper's five sizes
@@ -41,112 +36,60 @@ def build(method: str | Method) -> Method:
     return build_as(Method, method, METHODS, kind="pre-training method", name="method", example="sane(lam=0.5)")
 
 
-def pretrain(
-    model: str | nn.Module | Callable[[], nn.Module],
-    data: LabeledData,
-    method: str | Method = "sane",
-    *,
-    epochs: int = 200,
-    batch_size: int = 256,
-    lr: float = 0.03,
-    momentum: float = 0.9,
-    weight_decay: float = 1e-4,
-    optimizer: str = "sgd",
-    schedule: str | Callable[[schedules.Clock], float] = "cosine",
-    clip: float | None = None,
-    augment: str | Augmentation | Sequence[str | Augmentation] = "simclr",
-    mix_augment: str | None = None,
-    crop_sizes: Sequence[int] | None = None,
-    dim: int = 128,
-    hidden: int | None = None,
-    precision: str = "float32",
-    test: LabeledData | None = None,
-    probe_every: int | None = None,
-    probe_examples: int = 5000,
-    seed: int = 0,
-    device: str | torch.device = "auto",
-    out: str | Path | None = None,
-    resume: bool = False,
-    checkpoint_seconds: float = 60.0,
-    checkpoint_steps: int | None = None,
-    progress: bool | Progress = False,
-    notes: dict[str, Any] | None = None,
-) -> PretrainResult:
+@verb(Pretraining)
+def pretrain(call: Pretraining) -> PretrainResult:
     """Train a backbone without labels. Under torchrun the processes share each batch; the main one writes.
 
+    The network's head is replaced by a projection head of three layers; a network of your own derives from
+    `models.Backbone`. Labels, if the data has any, serve the probes, and nothing else; without a test set a fifth of
+    the probes' examples are held out from their bank.
+
     Args:
-        model: a name ("resnet18", …), a `models.Backbone` (trained in place), or a function that makes one. Its head is
-            replaced by a projection head of three layers.
-        data: the training set; its labels, if it has any, serve the probes, and nothing else.
-        method: "sane", "moco", a call such as "sane(lam=0.5, crops=5)", or a `Method` of two views or more.
-        epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, clip, precision: as of `fit`. The SANE
-            paper: 2,000 epochs of CIFAR-10, the rest as given here.
-        augment: the weak augmentation of the first two views, or one for each view.
-        mix_augment: that of the extra views of `sane(crops=…)`, e.g. "sane-strong"; by default as `augment`.
-        crop_sizes: pixels of the extra views; by default the image's own for one, and for several from it down to 3/7,
-            as the SANE paper's 224, 192, 160, 128, 96, if the augmentation resizes (simclr, sane-strong).
-        dim, hidden: d, what the projection head gives, and the width of its hidden layers (None: that of the features).
-        test: a labelled set for the probes; without it a fifth of their examples are held out from their bank.
-        probe_every: epochs between two probes, k-NN and linear (None: twenty in a run; 0: none).
-        probe_examples: how many training examples are the bank of the probes.
-        seed, device, out, resume, checkpoint_seconds, checkpoint_steps, progress, notes: as of `fit`.
+        {settings}
 
     Raises:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
     distributed.join()
-    world = distributed.world()
-    settings = assemble.Settings(
-        epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, weight_decay=weight_decay, optimizer=optimizer,
-        schedule=schedule, clip=clip, precision=precision, seed=seed, device=device,
-    )  # fmt: skip
-    rundir = RunDir.at(out, resume, checkpoint_seconds, checkpoint_steps, verb="pretrain")
-    size = settings.batch_size
-    require(isinstance(size, int), "batch_size", size, "a whole number")
+    parts = setup.Setup(call)
+    world, data, size = distributed.world(), call.data, call.batch_size
     shared = isinstance(size, int) and size % world == 0 and size >= 2 * world
-    require(shared, "batch_size", batch_size, f"a multiple of the {world} processes, two images or more for each")
-    require(isinstance(dim, int) and dim >= 2, "dim", dim, "a whole number, 2 or more")
-    require(hidden is None or (isinstance(hidden, int) and hidden >= 1), "hidden", hidden, "1 or more, or None")
-    require(probe_every is None or probe_every >= 0, "probe_every", probe_every, "0 or more, or None")
-    require(isinstance(probe_examples, int) and probe_examples >= 10, "probe_examples", probe_examples, "10 or more")
-    chosen = build(method)
-    require(chosen.num_models == 1, "method", chosen.title(), "one that trains a single network")
-    if settings.rate.loss == "full":
+    checks.require(shared, "batch_size", size, f"a multiple of the {world} processes, two images or more for each")
+    method = build(call.method)
+    checks.require(method.num_models == 1, "method", method.title(), "one that trains a single network")
+    if parts.rate.loss == "full":
         raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
-    assemble.check_data("data", data)
-    if not data.labeled and (test is not None or probe_every):
+    setup.check_data("data", data)
+    if not data.labeled and (call.test is not None or call.probe_every):
         raise InputError("the data has no labels for the probes to know; drop test and probe_every")
-    test = assemble.match("test", test, data)
-    views = view_augments(augment, mix_augment, crop_sizes, chosen.num_views, data)
-    augments = assemble.build_augments(views, chosen.num_views, data)
+    test = setup.match("test", call.test, data)
+    model = setup.choose_model(call.model, data)
+    views = view_augments(call.augment, call.mix_augment, call.crop_sizes, method.num_views, data)
+    augments = setup.build_augments(views, method.num_views, data)
+    every = call.probe_every
+    if every is None:
+        every = max(1, call.epochs // 20) if data.labeled else 0
 
-    with settings.randomness():
-        models = assemble.build_models(model, 1, data, settings.place)
+    with parts.randomness():
+        models = setup.build_models(model, 1, data, parts.device)
         backbone = as_backbone(models[0])
-        backbone.head = projection_head(backbone.num_features, dim, hidden).to(settings.place)
-        run = settings.run(models, data)
+        backbone.head = projection_head(backbone.num_features, call.dim, call.hidden).to(parts.device)
+        run = parts.run(models, data)
         architecture = model if isinstance(model, str) else None
         features = Features(backbone, run.normalize, InputForm.of(data), architecture)
         check_views(run, views, augments)
-        every = (max(1, epochs // 20) if data.labeled else 0) if probe_every is None else probe_every
-        probes = OnlineProbe(features, *probe_sets(data, test, probe_examples), every)
-        loop = settings.loop(
-            run, chosen, augments, probes, rundir, reporter(progress if distributed.is_main() else False)
-        )
-        call = describe_call(
-            model, run, chosen, **settings.described(), augment=views, dim=dim, hidden=hidden, test=test,
-            probe_every=every, probe_examples=probe_examples, processes=world,
-        )  # fmt: skip
+        probes = OnlineProbe(features, *probe_sets(data, test, call.probe_examples), every)
+        loop = parts.loop(run, method, augments, probes)
         at_random = distributed.from_main(probes.measure)  # before `open`, which may put trained weights in place
-        loop.open(call, resume, notes)
+        loop.open(parts.describe(model, run, method, augment=views, test=test, probe_every=every, processes=world))
         with torch.enable_grad():
             loop.train()
         if every and not set(probes.keys) <= set(run.history[-1]):  # the schedule ended the run
             run.history[-1] |= distributed.from_main(probes.measure)
-    result = PretrainResult(run, chosen, features, probes.bank, probes.queries, at_random)
-    if out is not None and distributed.is_main():
-        result.save(out)
+    result = PretrainResult(run, method, features, probes.bank, probes.queries, at_random)
+    if parts.folder is not None and distributed.is_main():
+        result.save(parts.folder.path)
     return result
 
 
@@ -182,7 +125,7 @@ def check_views(run: Run, views: Sequence[str | Augmentation], augments: Sequenc
 
 
 def view_augments(
-    augment: str | Augmentation | Sequence[str | Augmentation],
+    augment: Augment,
     mix_augment: str | None,
     crop_sizes: Sequence[int] | None,
     num_views: int,
@@ -211,8 +154,6 @@ def view_augments(
         shares = torch.linspace(1, SMALLEST_CROP, extra).tolist()
         sizes = [(round(share * height), round(share * width)) for share in shares]
     else:
-        for size in crop_sizes:
-            require(isinstance(size, int) and size >= 1, "crop_sizes", crop_sizes, "whole numbers, 1 or more")
         sizes = [(size, size) for size in crop_sizes]
     if len(sizes) != extra:
         raise InputError(f"crop_sizes holds {len(sizes)} sizes for {extra} extra views; give one for each")

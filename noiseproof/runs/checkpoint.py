@@ -57,7 +57,7 @@ def load(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise InputError(f"there is no checkpoint at {path}; start the run without --resume")
+        raise InputError(f"there is no checkpoint at {path}; start the run afresh")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
@@ -65,7 +65,7 @@ def load(path: Path) -> dict[str, Any]:
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged or no checkpoint ({error}); fetch it again, or begin anew") from error
     if not is_ours(metadata):
-        raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another --out")
+        raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another file or folder")
     header = json.loads(metadata[_KEY])
     if header["format"] != _FORMAT:
         raise InputError(f"{path} has checkpoint format {header['format']}, this version reads {_FORMAT}; start afresh")

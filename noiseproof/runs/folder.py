@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import time
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from noiseproof import files
-from noiseproof.runs import checkpoint
-from noiseproof.training import distributed
 from noiseproof.data import LabeledData
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
-from noiseproof.method import Method, Run
+from noiseproof.runs import checkpoint
 
 CHECKPOINT = "checkpoint.safetensors"
 INITIAL = "initial.safetensors"
@@ -30,21 +25,6 @@ RESULTS = (
     "summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
-
-
-def describe_call(
-    model: str | nn.Module | Callable[[], nn.Module], run: Run, method: Method, **settings: Any
-) -> dict[str, Any]:
-    """What determines a run, as JSON: two runs of equal descriptions are the same run."""
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in run.models.named_parameters()]
-    return {
-        "model": type(model).__name__ if isinstance(model, nn.Module) else describe(model),
-        "weights": sum(parameter.numel() for parameter in run.models.parameters()),
-        "shapes_crc": zlib.crc32(repr(shapes).encode()),
-        "method": method.describe(),
-        "data": describe(run.data),
-        **{key: describe(value) for key, value in settings.items()},
-    }
 
 
 def describe(value: Any) -> Any:
@@ -76,43 +56,31 @@ def _inputs_crc(data: LabeledData) -> int:
     return crc
 
 
-class RunDir:
-    """The folder of a run, and when it is due a checkpoint. Of several processes only the main one writes."""
+class RunFolder:
+    """The folder of a run.
 
-    def __init__(self, path: Path, seconds: float = 60.0, steps: int | None = None, *, verb: str = "fit") -> None:
-        if seconds <= 0 or (steps is not None and steps < 1):
-            raise InputError(f"checkpoints need seconds above 0 and steps of 1 or more, got {seconds} and {steps}")
-        self.path, self.seconds, self.steps, self.verb = path, seconds, steps, verb
-        self._saved = time.monotonic()
-        self._commanded = False  # whether a command line began the run
-        self.writes = distributed.is_main()
+    Args:
+        path: where it is, or will be.
+        command: the options of the command that begins the run, as JSON: config.json keeps them.
+        hint: how to go on with the run after an interruption; by default as from Python.
+    """
 
-    @classmethod
-    def at(
-        cls, out: str | Path | None, resume: bool, seconds: float, steps: int | None, *, verb: str = "fit"
-    ) -> RunDir | None:
-        """The folder `out`; None where nothing is to be written.
-
-        Raises:
-            InputError: there is no folder to resume from, or the times are out of range.
-        """
-        if out is not None:
-            return cls(Path(out), seconds, steps, verb=verb)
-        if resume:
-            raise InputError("resume needs the run directory to continue; pass out=... (--out)")
-        return None
+    def __init__(self, path: str | Path, *, command: dict[str, Any] | None = None, hint: str | None = None) -> None:
+        self.path, self.command = Path(path), command
+        self.hint = hint or "go on by the same call with resume=True"
+        self.writes = True  # of several processes only the main one does
 
     def ensure_free(self) -> None:
         """Raise an InputError if there is a run here already."""
         if not self.writes:
             return
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; choose a folder for --out")
+            raise InputError(f"{self.path} is a file; choose a folder for the run")
         if (self.path / CHECKPOINT).exists():
-            raise InputError(f"{self.path} already holds a run; pass --resume to continue it or choose another --out")
+            raise InputError(f"{self.path} already holds a run; resume it, or choose another folder")
         taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
         if taken and not self._is_unborn(taken):
-            raise InputError(f"{self.path} has a {taken[0]} of its own already; choose another --out")
+            raise InputError(f"{self.path} has a {taken[0]} of its own already; choose another folder")
 
     def _is_unborn(self, taken: list[str]) -> bool:
         """Whether what is here was left by a run killed before its first checkpoint."""
@@ -125,65 +93,63 @@ class RunDir:
         return True
 
     def create(self, call: dict[str, Any], notes: dict[str, Any] | None = None) -> None:
-        """Begin a new run here."""
+        """Begin a new run here, by the call that describes it."""
         from noiseproof import __version__
 
         self.ensure_free()
-        self._commanded = "command" in (notes or {})
         if not self.writes:
             return
-        config = {"noiseproof": __version__, "torch": torch.__version__, "call": call, "notes": notes or {}}
+        versions = {"noiseproof": __version__, "torch": torch.__version__}
+        config = versions | {"command": self.command, "call": call, "notes": notes or {}}
         files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
         files.write_text(self.path / HISTORY, "")
 
     def resume(self, call: dict[str, Any]) -> dict[str, Any]:
         """The saved state of the run here, which must have been begun by the same `call`."""
-        config = self.config()
-        saved, self._commanded = config["call"], "command" in config["notes"]
+        saved = self.config()["call"]
         state = checkpoint.load(self.path / CHECKPOINT)
-        if "batches_done" not in state:
-            raise InputError(
-                f"{self.path / CHECKPOINT} is not the checkpoint of a run; start afresh with another --out"
-            )
+        if "position" not in state:
+            raise InputError(f"{self.path / CHECKPOINT} is not the checkpoint of a run; start afresh in another folder")
         for key in call:
             if saved.get(key) != call[key]:
                 raise InputError(
                     f"{self.path} was begun with {key}={saved.get(key)!r}, this call has {call[key]!r}; "
-                    f"resume with the same {key} or choose another --out"
+                    f"resume with the same {key} or choose another folder"
                 )
         if self.writes:
             for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
                 leftover.unlink()
-            lines = "".join(json.dumps(record) + "\n" for record in state["history"])
-            files.write_text(self.path / HISTORY, lines)  # epochs after the checkpoint will be run again
-        self._saved = time.monotonic()
+            self.write_history(state["history"])  # epochs after the checkpoint will be run again
         return state
 
     def config(self) -> dict[str, Any]:
-        """What the run was begun with.
+        """What the run was begun with: its `call`, the `command` if one began it, and `notes`.
 
         Raises:
             InputError: there is no run here, or its config.json is damaged.
         """
         path = self.path / CONFIG
         if not path.is_file():
-            raise InputError(f"there is no run in {self.path}; start it without --resume")
+            raise InputError(f"there is no run in {self.path}; start it afresh, or name the folder of one")
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
-            return {"call": dict(config["call"]), "notes": dict(config["notes"])}
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path} is damaged; start afresh with another --out") from None
-
-    def is_due(self, step: int) -> bool:
-        """Is it time for a checkpoint?"""
-        return (self.steps is not None and step % self.steps == 0) or time.monotonic() - self._saved >= self.seconds
+            command = config.get("command")
+            return {
+                "call": dict(config["call"]),
+                "command": None if command is None else dict(command),
+                "notes": dict(config["notes"]),
+            }
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"{path} is damaged; start afresh in another folder") from None
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint."""
         if self.writes:
             checkpoint.save(self.path / CHECKPOINT, state)
-        distributed.wait()
-        self._saved = time.monotonic()
+
+    def write_history(self, history: list[dict[str, Any]]) -> None:
+        """Write the history anew."""
+        files.write_text(self.path / HISTORY, "".join(json.dumps(record) + "\n" for record in history))
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a line to the history."""
@@ -194,7 +160,7 @@ class RunDir:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise InputError(
-                f"cannot write {self.path / HISTORY}: {error.strerror}; free space, then --resume"
+                f"cannot write {self.path / HISTORY}: {error.strerror}; free space, then resume the run"
             ) from error
 
     def save_initial(self, parameters: list[Tensor], buffers: dict[str, Tensor]) -> None:
@@ -206,11 +172,3 @@ class RunDir:
         """The weights the run began with, laid out like the given ones."""
         saved = checkpoint.load(self.path / INITIAL)["parameters"]
         return [torch.empty_like(p).copy_(value) for p, value in zip(like, saved, strict=True)]
-
-    def how_to_resume(self) -> str:
-        """For the message of an interrupted run."""
-        if not self._commanded:
-            return "saved; go on by the same call with resume=True"
-        world = distributed.world()
-        start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
-        return f"saved; go on with: {start} {self.verb} --out {shlex.quote(str(self.path))} --resume"

@@ -35,6 +35,7 @@ class FitResult:
     final: dict[str, float]  # figures of the model as returned, and the epoch it is of
     test: LabeledData | None
     test_beliefs: Beliefs | None
+    kept: int | None = None  # the epoch whose weights the method went back to, if it did
 
     def __repr__(self) -> str:
         figures = {key: round(value, 4) for key, value in self.final.items() if key.endswith("accuracy")}
@@ -82,8 +83,7 @@ class FitResult:
         curves = folder / "curves.png"
         wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
         title = self.method.title()
-        kept = self.run.kept
         files.write_atomically(
-            curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title, kept=kept)
+            curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title, kept=self.kept)
         )
         write_report(folder / "report.html", self, picture=curves)

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation, Compose
-from noiseproof.method import Batch
+from noiseproof.errors import InputError
+from noiseproof.method import Batch, Selection
+from noiseproof.methods.index_guard import check_index
 from noiseproof.training import distributed
 
 _APART = 1_000_003  # between the seeds of two processes
@@ -17,7 +19,7 @@ _SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than nor
 _RESIDENT = 2 * 2**30  # bytes of raw inputs worth keeping on an accelerator
 
 
-class Feed:
+class Batches:
     """Makes batches. Its generator draws the order of the examples and their augmentation, and nothing else does."""
 
     def __init__(
@@ -47,7 +49,7 @@ class Feed:
         order = distributed.from_main(lambda: torch.randperm(n, generator=self.generator))
         return order[: n - n % distributed.world()]
 
-    def batches(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    def split(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
         """`order` in pieces, this process's share of each; a last one of one example joins its neighbour.
 
         For batch normalisation needs two.
@@ -72,3 +74,20 @@ class Feed:
             return (raw,) * len(self.views)
         raw = raw.to(self.device, non_blocking=True)
         return tuple(view(raw, self.generator) for view in self.views)
+
+
+def check_selection(selection: Selection, num_examples: int) -> None:
+    """Check that a method selects some of `num_examples` examples, each once, with weights that mean something.
+
+    Raises:
+        InputError: it does not.
+    """
+    index, weight = selection.index, selection.weight
+    check_index(index, num_examples)
+    if len(index) == 0:
+        raise InputError("a selection is empty; select at least one example, or return None for all")
+    if weight is not None and (weight.shape != index.shape or not (weight >= 0).all() or not weight.sum() > 0):
+        raise InputError(
+            f"the weights of a selection must be ({len(index)},), not negative and not all zero, "
+            f"got shape {tuple(weight.shape)} and a sum of {float(weight.sum()):g}"
+        )

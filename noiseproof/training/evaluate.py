@@ -80,9 +80,10 @@ def conclude(
     rows: tuple[Tensor, Tensor | None],
     test: LabeledData | None,
     architecture: str | None,
+    kept: int | None,
 ) -> FitResult:
-    """The result of a finished run on `data`, whose `rows` were trained on and held out."""
-    final: dict[str, float] = {"epoch": run.kept or run.epoch}
+    """The result of a finished run on `data`, whose `rows` were trained on and held out; `kept`: of which epoch."""
+    final: dict[str, float] = {"epoch": kept or run.epoch}
     believed: dict[str, Beliefs] = {}
     for name, one in (("train", run.data), ("val", run.val), ("test", test)):
         if one is not None:
@@ -100,7 +101,7 @@ def conclude(
     predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
-        test, believed.get("test"),
+        test, believed.get("test"), kept,
     )  # fmt: skip
 
 

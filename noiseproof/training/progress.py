@@ -51,6 +51,14 @@ def summary_line(record: dict[str, float]) -> str:
     return "  ".join(parts)
 
 
+def opening(run: Run, title: str) -> str:
+    """What is about to be trained, on what."""
+    network = " and ".join(type(model).__name__ for model in run.models)
+    weights = sum(parameter.numel() for parameter in run.models.parameters())
+    held_out = "" if run.val is None else f", {len(run.val):,} held out"
+    return f"{title}: {network}, {weights:,} weights, on {run.device}; {len(run.data):,} examples{held_out}.\n"
+
+
 class Log:
     """A plain line every `seconds` and at the end, for logs and pipes."""
 
@@ -59,6 +67,8 @@ class Log:
 
     def start(self, run: Run, title: str) -> None:
         self._title, self._from = f"{self.prefix}{title}", run.epoch
+        if not self.prefix:
+            sys.stderr.write(opening(run, title))
         self._began = self._last = time.perf_counter()
         self._line = ""
 
@@ -106,6 +116,8 @@ class Bar:
         self._prefix, self._next = prefix, 0.0
 
     def start(self, run: Run, title: str) -> None:
+        if not self._prefix:
+            sys.stderr.write(opening(run, title))
         self._bar.start()
         self._task = self._bar.add_task(
             f"{self._prefix}{title}", total=run.epochs, completed=run.epoch, epoch=run.epoch, rate="", figures=""

@@ -1,110 +1,70 @@
-"""The door of `fit` and `pretrain`: checks their arguments once and builds what the loop trusts, and the loop."""
+"""From the settings of a call to the parts of its loop: models, data, augmentations, the run, and the loop itself."""
 
 from __future__ import annotations
 
-import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import cached_property
-from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from noiseproof import models, schedules
+from noiseproof import checks, models, schedules
 from noiseproof.calls import split_call
+from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, policy
 from noiseproof.data.input_form import InputForm, colour_range
 from noiseproof.device import pick_device, pick_precision
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.models.inference import eval_mode
-from noiseproof.runs.folder import RunDir
-from noiseproof.training.batches import Feed
+from noiseproof.runs.folder import RunFolder, describe
+from noiseproof.training import distributed
+from noiseproof.training.batches import Batches
 from noiseproof.training.loop import Loop
-from noiseproof.training.progress import Progress
-
-OPTIMIZERS = ("sgd", "adam", "adamw", "adadelta")
-
-
-def require(condition: bool, name: str, value: Any, allowed: str) -> None:
-    """Raise the standard sentence unless `condition` holds."""
-    if not condition:
-        raise InputError(f"{name} must be {allowed}, got {value!r}")
+from noiseproof.training.progress import reporter
+from noiseproof.training.settings import Augment, Model, Training, settings_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What every run of the loop is told, whatever it trains.
+class Setup:
+    """What follows from a call's settings, whatever it trains: where, at what rate, in which folder; the run; the loop.
 
     Raises:
-        InputError: one is outside its range.
+        InputError: a device that is not there, or a run to resume without its folder.
     """
 
-    epochs: int
-    batch_size: int | str
-    lr: float
-    momentum: float
-    weight_decay: float
-    optimizer: str
-    schedule: str | Callable[[schedules.Clock], float]
-    clip: float | None
-    precision: str
-    seed: int
-    device: str | torch.device
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "seed"):  # numpy's whole numbers are welcome too
-            value = getattr(self, name)
-            if isinstance(value, Integral) and not isinstance(value, bool):
-                object.__setattr__(self, name, int(value))
-        for name in ("lr", "momentum", "weight_decay", "clip"):
-            value = getattr(self, name)
-            if isinstance(value, Real):
-                object.__setattr__(self, name, float(value))
-        require(type(self.epochs) is int and self.epochs >= 1, "epochs", self.epochs, "a whole number, 1 or more")
-        fits = self.batch_size == "all" or (isinstance(self.batch_size, int) and self.batch_size >= 2)
-        require(fits, "batch_size", self.batch_size, "a whole number, 2 or more, or 'all'")
-        seeds = type(self.seed) is int and 0 <= self.seed < 2**63
-        require(seeds, "seed", self.seed, "a whole number from 0 to 2**63 − 1")
-        clips = self.clip is None or (isinstance(self.clip, Real) and self.clip > 0)
-        require(clips, "clip", self.clip, "a norm above 0, or None")
-        pick_precision(self.precision, self.place)
-
-    @cached_property
-    def place(self) -> torch.device:
-        """The device to train on."""
-        return pick_device(self.device)
-
-    @cached_property
-    def rate(self) -> schedules.Schedule:
-        """The schedule of the learning rate."""
-        return schedules.of(self.schedule)
+    def __init__(self, call: Training) -> None:
+        self.call = call
+        self.device = pick_device(call.device)
+        self.autocast = pick_precision(call.precision, self.device)
+        self.rate = schedules.of(call.schedule)
+        self.folder = None if call.out is None else call.out if isinstance(call.out, RunFolder) else RunFolder(call.out)
+        checks.require(self.folder is not None or not call.resume, "out", call.out, "the folder of the run to resume")
 
     @contextmanager
     def randomness(self) -> Iterator[None]:
         """Random numbers as the seed has them; the caller's own random state is left alone."""
-        with torch.random.fork_rng(devices=[self.place] if self.place.type == "cuda" else []):
-            torch.manual_seed(self.seed)
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(self.call.seed)
             yield
 
     def run(
         self, models: nn.ModuleList, data: LabeledData, *, val: LabeledData | None = None, predicts: bool = False
     ) -> Run:
         """A run before its first step."""
+        size = self.call.batch_size
         return Run(
             models=models,
             data=data,
             num_classes=data.num_classes,
-            epochs=self.epochs,
-            batch_size=len(data) if isinstance(self.batch_size, str) else self.batch_size,
-            device=self.place,
-            generator=torch.Generator().manual_seed(self.seed),
-            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.place),
+            epochs=self.call.epochs,
+            batch_size=len(data) if isinstance(size, str) else size,
+            device=self.device,
+            generator=torch.Generator().manual_seed(self.call.seed),
+            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.device),
             val=val,
             predicts=predicts,
         )
@@ -115,31 +75,48 @@ class Settings:
         method: Method,
         augments: tuple[Augmentation | None, ...],
         evaluate: Callable[[Run], dict[str, float]],
-        rundir: RunDir | None,
-        progress: Progress,
     ) -> Loop:
         """The loop over a run, yet to be opened."""
-        return Loop(
-            run,
-            method,
-            build_optimizer(self.optimizer, run.models, self.lr, self.momentum, self.weight_decay),
-            self.rate,
-            Feed(run.data, run.normalize, augments, self.place, self.seed),
-            clip=self.clip,
-            autocast=pick_precision(self.precision, self.place),
-            evaluate=evaluate,
-            rundir=rundir,
-            progress=progress,
-        )
+        main = distributed.is_main()
+        if self.folder is not None:
+            self.folder.writes = main
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed)
+        progress = reporter(self.call.progress if main else False)
+        return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
-    def described(self) -> dict[str, Any]:
-        """What of it determines a run: all but the device."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "device"}
+    def describe(self, model: Model, run: Run, method: Method, **resolved: Any) -> dict[str, Any]:
+        """What determines a run, as JSON: two runs of equal descriptions are the same run.
+
+        `resolved` are settings as they turned out, e.g. the held-out set in place of its share.
+        """
+        shapes = [(name, tuple(parameter.shape)) for name, parameter in run.models.named_parameters()]
+        chosen = [name for name, setting in settings_of(type(self.call)).items() if setting.determines]
+        told = {name: getattr(self.call, name) for name in chosen} | {"method": method.describe(), "data": run.data}
+        return {
+            **{name: describe(value) for name, value in (told | resolved).items()},
+            "model": type(model).__name__ if isinstance(model, nn.Module) else describe(model),
+            "weights": sum(parameter.numel() for parameter in run.models.parameters()),
+            "shapes_crc": zlib.crc32(repr(shapes).encode()),
+        }
 
 
-def build_models(
-    model: str | nn.Module | Callable[[], nn.Module], count: int, data: LabeledData, device: torch.device
-) -> nn.ModuleList:
+def choose_model(model: Model, data: LabeledData) -> Model:
+    """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
+    if model != "auto":
+        return model
+    side = min(data.input_shape[1:]) if data.is_image else 0
+    return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
+
+
+def choose_augment(augment: Augment, data: LabeledData, views: int) -> Augment:
+    """`auto`: crops and flips for colour images, and a strong second view; digits and tables do not survive flips."""
+    if augment != "auto":
+        return augment
+    colour = data.is_image and data.input_shape[0] == 3
+    return ["weak", "strong"][:views] if colour else "none"
+
+
+def build_models(model: Model, count: int, data: LabeledData, device: torch.device) -> nn.ModuleList:
     """`count` models from a name, a factory, or (for one model) a module, checked on two examples."""
     if isinstance(model, nn.Module):
         if count > 1:
@@ -203,29 +180,6 @@ def check_data(name: str, data: Any) -> None:
         raise InputError(
             f"{name} must be a LabeledData, got {type(data).__name__}; wrap it: LabeledData(inputs, labels)"
         )
-
-
-def build_optimizer(
-    name: str, modules: nn.ModuleList, lr: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """The optimizer of the models' weights."""
-    require(isinstance(lr, Real) and math.isfinite(lr) and lr > 0, "lr", lr, "a number above 0")
-    require(isinstance(momentum, Real) and 0 <= momentum < 1, "momentum", momentum, "in [0, 1)")
-    decays = isinstance(weight_decay, Real) and math.isfinite(weight_decay) and weight_decay >= 0
-    require(decays, "weight_decay", weight_decay, "0 or above")
-    if name not in OPTIMIZERS:
-        raise unknown("optimizer", name, OPTIMIZERS)
-    parameters = [parameter for parameter in modules.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise InputError("the model has no trainable parameter; set requires_grad on what should be trained")
-    # the fused kernels update all tensors in one pass; on a small network that is a tenth of a step
-    fused = all(parameter.is_floating_point() for parameter in parameters)
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
-    if name == "adadelta":
-        return torch.optim.Adadelta(parameters, lr=lr, weight_decay=weight_decay)
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=weight_decay, fused=fused)
 
 
 def build_augments(

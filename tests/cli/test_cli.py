@@ -21,6 +21,8 @@ from PIL import Image
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 
+import noiseproof
+
 QUICK = ["--epochs", "2", "--device", "cpu", "--quiet"]
 
 
@@ -95,6 +97,21 @@ def test_tables_and_help(command):
         code, out, _ = command(verb, "--help")
         assert code == 0
         assert "Usage" in out
+
+
+def test_version(command):
+    code, out, _ = command("--version")
+    assert (code, out) == (0, f"noiseproof {noiseproof.__version__}\n")
+
+
+def test_a_run_says_what_was_read_and_chosen(command, table):
+    code, _, err = command(
+        "fit", table, "--label-column", "species", "--epochs", "2", "--out", "run", "--test", table, "--val", "0.2"
+    )
+    assert code == 0
+    assert "Read table.csv: 200 rows of 64, 10 classes; 200 to test with, from table.csv." in err
+    assert "MLP" in err
+    assert "160 examples, 40 held out" in err
 
 
 def test_demo(command):
@@ -202,7 +219,7 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     ),
     "test of another shape": (["digits", "--test", "good.csv"], "test"),
     "resume of nothing": (["--resume", "--out", "nowhere"], "there is no run in nowhere"),
-    "resume without out": (["--resume"], "--resume needs the run directory"),
+    "resume without out": (["--resume"], "--resume needs the run's folder"),
     "diverged": (["digits", "--lr", "1e30"], "the training loss became"),
     "milestones as a number": (["digits", "--schedule", "multi_step(40)"], "milestones must be a list"),
     "huge seed": (["digits", "--seed", "99999999999999999999999"], "seed"),

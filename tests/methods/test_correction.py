@@ -110,9 +110,9 @@ def test_backward_refuses_a_useless_estimate(make_run: Callable[..., Run]) -> No
     ("options", "says"),
     [
         ({"transition": T, "warmup": 3}, "leave them out"),
-        ({"warmup": 0}, "warmup must be an integer of at least 1"),
+        ({"warmup": 0}, "warmup must be a whole number, 1 or more"),
         ({"warmup": 6}, "warmup must be below epochs=6"),
-        ({"quantile": 0.0}, r"quantile must lie in \(0, 1\]"),
+        ({"quantile": 0.0}, r"quantile must be a number in \(0, 1\]"),
         ({"transition": torch.eye(4)}, r"transition must be 3 x 3 \(num_classes=3\), got 4 rows"),
         ({"transition": "T"}, "K x K matrix of numbers"),
     ],

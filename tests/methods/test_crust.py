@@ -142,7 +142,7 @@ def test_mistakes() -> None:
     for option in ("mixup=1.0", "weighted=True"):
         with pytest.raises(InputError, match="choose selection='central'"):
             build(f"crust(ce, {option})")
-    with pytest.raises(InputError, match="fraction must lie in"):
+    with pytest.raises(InputError, match="fraction must be a number in"):
         build("crust(ce, fraction=0)")
     for inner in ("crust(ce)", "early_stop(crust(ce))", "label_noise(pull(crust(ce)))"):
         with pytest.raises(InputError, match=r"crust cannot wrap .*crust\(ce\).*: it selects examples itself"):

@@ -175,12 +175,12 @@ def test_every_criterion_can_be_written_down(criterion: str) -> None:
     ("inner", "options", "says"),
     [
         ("elr", {}, "early_stop wraps a method, got 'elr'"),
-        (CrossEntropy(), {"patience": 0}, "patience must be an integer of at least 1, got 0"),
+        (CrossEntropy(), {"patience": 0}, "patience must be a whole number, 1 or more, got 0"),
         (CrossEntropy(), {"criterion": "agrement"}, "unknown criterion 'agrement'; did you mean 'agreement'"),
         (CrossEntropy(), {"criterion": "test_accuracy"}, "unknown criterion 'test_accuracy'"),
         (CrossEntropy(), {"criterion": "distance"}, "criterion 'distance': missing a required argument: 'radius'"),
-        (CrossEntropy(), {"criterion": "distance(0)"}, r"radius must lie in \(0, inf\), got 0"),
-        (CrossEntropy(), {"criterion": "knee(share=2)"}, r"share must lie in \(0, 1\), got 2"),
+        (CrossEntropy(), {"criterion": "distance(0)"}, r"radius must be a number above 0, got 0"),
+        (CrossEntropy(), {"criterion": "knee(share=2)"}, r"share must be a number in \(0, 1\), got 2"),
         (CrossEntropy(), {"criterion": 3}, "criterion must be a Criterion or text such as"),
     ],
 )

@@ -80,7 +80,7 @@ def test_parse(text: str, described: str) -> None:
         ("early_stop(3)", "early_stop wraps a method, got 3"),
         ("ce(elr)", "ce"),
         ("elr(0.9)", "elr"),
-        ("elr(beta=2)", r"beta must lie in \[0, 1\), got 2"),
+        ("elr(beta=2)", r"beta must be a number in \[0, 1\), got 2"),
         ("elr(beta='a')", "beta must be a number"),
         ("elr(beta=gce)", "beta must be a number"),
         ("elr(beta=1+x)", "cannot read"),

@@ -127,11 +127,11 @@ def test_two_views_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("refine(sharpness=0)", r"sharpness must lie in \(0, 1\], got 0"),
-        ("refine(m2=-1)", "m2 must lie in"),
-        ("refine(ramp=-1)", r"ramp must lie in \[0, inf\), got -1"),
+        ("refine(sharpness=0)", r"sharpness must be a number in \(0, 1\], got 0"),
+        ("refine(m2=-1)", "m2 must be a number"),
+        ("refine(ramp=-1)", r"ramp must be a number, 0 or more, got -1"),
         ("refine(views=3)", "views must be 1 or 2, got 3"),
-        ("refine(views=0)", "views must be an integer of at least 1"),
+        ("refine(views=0)", "views must be a whole number, 1 or more"),
     ],
 )
 def test_options_are_checked(text: str, says: str) -> None:
@@ -141,7 +141,7 @@ def test_options_are_checked(text: str, says: str) -> None:
 
 def test_batches_are_checked() -> None:
     logits, other, label = batch(2, 4, 3, 1.0)
-    with pytest.raises(InputError, match=r"epoch must lie in \[0, inf\), got -2"):
+    with pytest.raises(InputError, match=r"epoch must be a number, 0 or more, got -2"):
         RefineLoss()(logits, label, -2)
     with pytest.raises(InputError, match=r"shape of logits, \(4, 3\), got \(3, 3\)"):
         RefineLoss()(logits, label, 0.5, other[:3])

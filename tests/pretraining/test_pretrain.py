@@ -19,6 +19,7 @@ from noiseproof.pretraining import MoCo, probe
 from noiseproof.pretraining.moco import crowded
 from noiseproof.pretraining.report import settings
 from noiseproof.runs import features
+from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.predictor import load_model
 from noiseproof.training.fit import fit
 
@@ -44,12 +45,11 @@ def test_the_report_says_the_settings(run, tmp_path):
 
     Odd.__qualname__ = "Odd<b>"
     options = {"epochs": 1, "probe_every": 0, "model": Odd, "mix_augment": "sane-strong", "crop_sizes": [8]}
-    command = {"data": "/data/<i>photos"}
+    folder = RunFolder(tmp_path / "run", command={"data": "/data/<i>photos"})
     result = run(
         "sane(crops=1)",
         augment="simclr",
-        out=tmp_path / "run",
-        notes={"command": command},
+        out=folder,
         schedule="constant",
         **options,
     )
@@ -223,7 +223,7 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert command("fit", "digits", *words)[0] == 0  # weights alone, as exported
     assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0  # finished: writes its report again
     config = json.loads(Path("run/config.json").read_text())
-    Path("run/config.json").write_text(json.dumps(config | {"notes": {}}))  # as of a run begun in Python
+    Path("run/config.json").write_text(json.dumps(config | {"command": None}))  # as of a run begun in Python
     assert command("probe", "run", "digits", "--limit", 80, "--no-random", "--quiet")[0] == 0
     assert "pass the data" in command("probe", "run")[2]
     Path("run/config.json").write_text(json.dumps(config))

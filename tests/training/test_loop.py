@@ -15,7 +15,7 @@ from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.cross_entropy import CrossEntropy
-from noiseproof.runs.folder import RESULTS, RunDir
+from noiseproof.runs.folder import RESULTS, RunFolder
 from noiseproof.runs.plots import plot_runs
 from noiseproof.training.fit import fit
 from noiseproof.training.interrupt import Interrupted
@@ -190,9 +190,36 @@ def test_bfloat16_trains(digits):
     assert run(digits, epochs=5, precision="bfloat16").history[-1]["train_accuracy"] > 0.3
 
 
-@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.01), ("adam", 0.01), ("adamw", 0.01), ("adadelta", 1.0)])
+@pytest.mark.parametrize(
+    ("optimizer", "lr"),
+    [
+        ("sgd", 0.01),
+        ("adam", 0.01),
+        ("adamw", 0.01),
+        ("adadelta", 1.0),
+        (torch.optim.RMSprop, 0.001),
+        (lambda parameters: torch.optim.Adam(parameters, lr=0.01), 77.0),
+    ],
+)
 def test_optimizers(digits, optimizer, lr):
     assert run(digits, epochs=3, optimizer=optimizer, lr=lr).history[-1]["train_accuracy"] > 0.2
+
+
+def test_a_class_of_the_table_is_its_name(digits):
+    by_name, by_class = (run(digits, optimizer=one, lr=0.01) for one in ("adamw", torch.optim.AdamW))
+    assert all(map(torch.equal, by_name.model.parameters(), by_class.model.parameters()))
+
+
+def test_what_is_no_optimizer(digits):
+    made = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    for optimizer, sentence in (
+        (made, "pass the class, SGD, or a function"),
+        (nn.Linear, "must be a name, a class of torch.optim"),
+        (3, "must be a name, a class of torch.optim"),
+        (lambda parameters: parameters, "must make a torch.optim.Optimizer of the parameters, got list"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            run(digits, optimizer=optimizer)
 
 
 def test_conv_net_resumes_in_its_memory_format(digits, tmp_path):
@@ -223,8 +250,10 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match=r"stopped after step 7 .* by the same call with resume=True"):
         run(digits, out=tmp_path / "run", progress=_SignalAt(7))
-    with pytest.raises(Interrupted, match=r"stopped after step 7 .* noiseproof fit --out '.*a run' --resume"):
-        run(digits, out=tmp_path / "a run", progress=_SignalAt(7), notes={"command": {}})
+    folder = RunFolder(tmp_path / "a run", command={"data": "digits"}, hint="go on with: another command")
+    with pytest.raises(Interrupted, match=r"stopped after step 7 .* saved; go on with: another command"):
+        run(digits, out=folder, progress=_SignalAt(7))
+    assert folder.config()["command"] == {"data": "digits"}
     result = run(digits, out=tmp_path / "run", resume=True)
     assert result.run.epoch == 2
     assert signal.getsignal(signal.SIGINT) is before
@@ -286,9 +315,9 @@ BAD = {
         {"schedule": "anneal_on_loss(1, loss='full')", "eval_examples": 0}, "eval_examples=0 does not measure"
     ),
     "rate": ({"lr": -1.0}, "lr must be a number above 0, got -1.0"),
-    "momentum": ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
-    "decay": ({"weight_decay": -1.0}, "weight_decay must be 0 or above"),
-    "clip": ({"clip": 0.0}, "clip must be a norm above 0"),
+    "momentum": ({"momentum": 1.0}, r"momentum must be a number in \[0, 1\)"),
+    "decay": ({"weight_decay": -1.0}, "weight_decay must be a number, 0 or more"),
+    "clip": ({"clip": 0.0}, "clip must be a number above 0"),
     "optimizer": ({"optimizer": "adm"}, "did you mean 'adam'"),
     "schedule": ({"schedule": "cosin"}, "did you mean 'cosine'"),
     "milestones": ({"schedule": "multi_step([80, 40])"}, "rising order"),
@@ -298,7 +327,7 @@ BAD = {
     "augmentation": ({"augment": "weakk"}, "did you mean 'weak'"),
     "views": ({"augment": ["weak", "weak"]}, r"takes 1 view\(s\), got 2"),
     "validation": ({"val": 1.5}, "val must be"),
-    "resume": ({"resume": True}, "resume needs the run directory"),
+    "resume": ({"resume": True}, "out must be the folder of the run to resume"),
     "method": ({"method": "erl"}, "did you mean 'elr'"),
     "method option": ({"method": "elr(bta=1)"}, "did you mean 'beta'"),
     "model": ({"model": "resnet21"}, "did you mean"),
@@ -307,7 +336,7 @@ BAD = {
     "two networks": ({"model": Scalar(10), "method": "co_teaching"}, "trains 2 networks, got one module"),
     "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
     "no split": ({"method": "early_stop(ce, criterion='val_loss')"}, "needs a validation split"),
-    "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "seconds above 0"),
+    "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "checkpoint_seconds must be a number above 0"),
     "test": ({"test": (1, 2)}, "test must be a LabeledData, got tuple"),
     "epochs as text": ({"epochs": "2"}, "epochs must be a whole number"),
     "seed": ({"seed": 10**30}, "seed must be"),
@@ -515,7 +544,7 @@ def test_numbers_of_numpy(digits, tmp_path):
     numbers = {"epochs": np.int64(1), "batch_size": np.int32(64), "seed": np.uint8(3), "lr": np.float32(0.05)}
     assert run(digits, **numbers, out=tmp_path / "run").run.epoch == 1
     for name, value in (("lr", "0.1"), ("clip", "1"), ("momentum", None), ("epochs", True), ("weight_decay", "x")):
-        with pytest.raises(InputError, match=f"{name} must be"):
+        with pytest.raises(InputError, match=f"{name} must "):
             run(digits, **{name: value})
 
 
@@ -538,4 +567,3 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(digits, tmp_path):
         run(digits, epochs=1, out=out)
     (out / "history.jsonl").write_text("")
     assert run(digits, epochs=1, out=out).run.epoch == 1
-    assert "resume=True" in RunDir(out).how_to_resume()  # begun in Python

@@ -1,4 +1,4 @@
-"""Commands that read or write a table: `noiseproof corrupt | methods | recipes | models`."""
+"""`noiseproof corrupt`."""
 
 from __future__ import annotations
 
@@ -26,27 +26,3 @@ def corrupt(
 
     summary = corrupt_table(source, target, label_column=label_column, spec=noise, seed=seed)
     wrote(target, f": {summary.changed:,} of {summary.n:,} labels changed")
-
-
-@app.command()
-def methods() -> None:
-    """List the methods: what each is called, where it comes from, what it needs and costs."""
-    from noiseproof.cli.console import print_methods
-
-    print_methods()
-
-
-@app.command()
-def recipes() -> None:
-    """List the papers' settings that `fit` and `pretrain` take as --recipe."""
-    from noiseproof.cli.console import print_recipes
-
-    print_recipes()
-
-
-@app.command()
-def models() -> None:
-    """List the networks and their sizes."""
-    from noiseproof.cli.console import print_models
-
-    print_models()

@@ -1,0 +1,225 @@
+"""The options of commands that train, made from the settings of `fit` and `pretrain` (training/settings.py).
+
+    @training_command(Fitting, NoisySource, data="digits, or a path: …", epilog=EXAMPLES)
+    def fit(options: Options, resume: bool, quiet: bool) -> None: ...
+
+adds an option for each setting that has one. `options` holds their values by name, as given, else of the recipe, else
+the default; with --resume, those that the run was begun with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from noiseproof.cli.app import app, interruptible
+from noiseproof.errors import InputError
+from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, about, settings_of
+
+Options = dict[str, Any]
+UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
+OF_THE_CALL = ("out", "resume", "quiet")
+PATHS = ("data", "test", "labels", "init")  # made absolute: a run may be resumed from another folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How to read the data."""
+
+    label_column: str | None = field(
+        default=None, metadata=about("The column that holds the label.", panel=DATA, option=str | None)
+    )
+    image_column: str | None = field(
+        default=None, metadata=about("The column that holds the image.", panel=DATA, option=str | None)
+    )
+    feature_columns: str | None = field(
+        default=None,
+        metadata=about(
+            "The columns to use as features: a,b,c; by default all but the label.", panel=DATA, option=str | None
+        ),
+    )
+    image_size: int | None = field(
+        default=None, metadata=about("Resize images to this many pixels.", panel=DATA, option=int | None)
+    )
+    limit: int | None = field(
+        default=None, metadata=about("Use only so many training examples.", panel=DATA, option=int | None)
+    )
+    test: str | None = field(
+        default=None,
+        metadata=about(
+            "A test set; by default the source's own, else a fifth of the data.", panel=DATA, option=str | None
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySource(Source):
+    """And how to replace or corrupt its labels."""
+
+    noise: str | None = field(
+        default=None,
+        metadata=about(
+            "Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.", panel=DATA,
+            option=str | None,
+        ),
+    )  # fmt: skip
+    labels: str | None = field(
+        default=None,
+        metadata=about(
+            "Labels from another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt).", panel=DATA, option=str | None
+        ),
+    )
+
+
+def option(help: str, *names: str, panel: str, **more: Any) -> Any:
+    """An option with its line and its place in --help."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+RECIPE = Annotated[
+    str | None,
+    option("A paper's settings; other options win. See: noiseproof recipes.", panel=TRAIN, show_default=False),
+]
+OUT = Annotated[Path | None, option("The run's folder; by default a new one under runs/.", panel=RUN)]
+RESUME = Annotated[bool, option("Continue the run in --out; its options are remembered.", "--resume", panel=RUN)]
+QUIET = Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)]
+
+
+def parameters(*kinds: type) -> dict[str, inspect.Parameter]:
+    """A parameter of a command for each setting of these classes that is an option."""
+    found = {}
+    for kind in kinds:
+        own = inspect.signature(kind).parameters
+        for name, setting in settings_of(kind).items():
+            if setting.option is not None:
+                default = own[name].default if setting.command is SAME else setting.command
+                found[name] = _parameter(name, _annotated(setting), str(default) if setting.option is str else default)
+    return found
+
+
+def _annotated(setting: Setting) -> Any:
+    return Annotated[setting.option, option(setting.help, panel=setting.panel, metavar=setting.metavar)]
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def values(kind: type, options: Options) -> Options:
+    """The arguments of a verb: those of its settings that are options, from the values of these."""
+    found = {}
+    for name, setting in settings_of(kind).items():
+        if setting.option is not None:
+            value = options[name]
+            found[name] = value if setting.parse is None or value is None else setting.parse(value)
+    return found
+
+
+def with_options(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options for the settings of these classes, beside its own; it takes them as **keywords."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        own = inspect.signature(function).parameters.values()
+        kept = [_parameter(one.name, hints[one.name], one.default) for one in own if one.kind is not one.VAR_KEYWORD]
+
+        @wraps(function)
+        def command(**given: Any) -> None:
+            function(**given)
+
+        command.__signature__ = inspect.Signature([*kept, *parameters(*kinds).values()])  # type: ignore[attr-defined]
+        command.__annotations__ = {}
+        return command
+
+    return decorate
+
+
+def training_command(
+    kind: type, source: type, *, data: str, epilog: str
+) -> Callable[[Callable[[Options, bool, bool], None]], Callable[..., None]]:
+    """Make a command of a function of (options, resume, quiet); `data` is the help of its argument."""
+
+    def decorate(run: Callable[[Options, bool, bool], None]) -> Callable[..., None]:
+        def command(context: typer.Context, **given: Any) -> None:
+            context.params.update({key: anchored(context.params[key]) for key in PATHS if key in context.params})
+            options = remembered(context) if given["resume"] else with_recipe(context)
+            if options["data"] is None:
+                verb = context.command.name
+                raise InputError(f"give the data, e.g. noiseproof {verb} photos/ --image-size 64 (see {verb} --help)")
+            with interruptible():
+                run(options, given["resume"], given["quiet"])
+
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                _parameter("context", typer.Context),
+                _parameter("data", Annotated[str | None, typer.Argument(help=data, show_default=False)], None),
+                _parameter("recipe", RECIPE, None),
+                *parameters(kind, source).values(),
+                _parameter("out", OUT, None),
+                _parameter("resume", RESUME, False),
+                _parameter("quiet", QUIET, False),
+            ]
+        )
+        command.__annotations__ = {}
+        return app.command(name=run.__name__, help=run.__doc__, epilog=epilog)(command)
+
+    return decorate
+
+
+def anchored(source: str | None) -> str | None:
+    """A path (or FILE:COLUMN) that holds from any folder, or a name."""
+    from noiseproof.data.readers.builtin import BUILTIN
+
+    if source is None or source in BUILTIN:
+        return source
+    path, colon, column = source.rpartition(":")
+    if path and not Path(source).exists():
+        return f"{Path(path).absolute()}{colon}{column}" if Path(path).exists() else source
+    return str(Path(source).absolute()) if Path(source).exists() else source
+
+
+def given_by_hand(context: typer.Context) -> Options:
+    """The options that stand on the command line."""
+    sources = {key: context.get_parameter_source(key) for key in context.params}
+    return {
+        key: value
+        for key, value in context.params.items()
+        if (source := sources[key]) is not None and source.name == "COMMANDLINE"
+    }
+
+
+def with_recipe(context: typer.Context) -> Options:
+    """The options of the command line; where it gives none, those of its recipe."""
+    from noiseproof.recipes import fill
+
+    return fill(dict(context.params), given_by_hand(context), verb=str(context.command.name))
+
+
+def remembered(context: typer.Context) -> Options:
+    """The options a run was begun with; those given again must agree, but for those that do not touch its result."""
+    from noiseproof.runs.folder import RunFolder
+
+    out = context.params["out"]
+    if out is None:
+        raise InputError("--resume needs the run's folder; add --out runs/NAME")
+    saved = RunFolder(out).config()["command"]
+    if saved is None or not set(context.params) <= {*saved, *OF_THE_CALL}:
+        raise InputError(
+            f"the run in {out} was not begun by noiseproof {context.command.name}; go on as you began it: "
+            "with fit, with pretrain, or in Python with resume=True"
+        )
+    for key, value in given_by_hand(context).items():
+        if key in UNTOUCHED:
+            saved[key] = value
+        elif key not in OF_THE_CALL and str(saved[key]) != str(value):  # a recipe has numbers for text
+            raise InputError(
+                f"the run in {out} was begun with {key}={saved[key]!r}, not {value!r}; "
+                "drop the option or choose another --out"
+            )
+    return saved | {"out": out}

@@ -1,0 +1,117 @@
+"""`noiseproof probe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noiseproof.cli.app import app
+from noiseproof.cli.options import Options, Source, with_options
+from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+    from noiseproof.runs.features import Features
+
+EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof probe runs/cifar10-train-sane-s0
+
+  noiseproof probe runs/photos-sane-s0 labelled-photos/ --image-size 64 --doubts doubts.parquet
+"""
+
+
+@app.command(epilog=EXAMPLES)
+@with_options(Source)
+def probe(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run of pretrain or fit.")],
+    data: Annotated[
+        str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
+    ] = None,
+    k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
+    at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
+    ] = None,
+    doubts: Annotated[
+        Path | None, typer.Option(help="Write here (.parquet) how suspicious each label is, by its neighbours' labels.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    **source: Any,
+) -> None:
+    """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
+    from noiseproof.cli.console import wrote
+    from noiseproof.cli.reading import read
+    from noiseproof.runs import features
+    from noiseproof.training.setup import match
+
+    if doubts is not None and doubts.suffix != ".parquet":
+        raise InputError(f"--doubts writes a Parquet table, got {doubts}; give it a name that ends in .parquet")
+    for target in (doubts, export):
+        if target is not None and target.exists():
+            raise InputError(f"{target} is there already; choose another name, or delete it first")
+    if run.is_file():
+        raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
+    trained = features.load_backbone(run, device=device)
+    options = _probed(run, {"data": data, **source})
+    known, asked = read(options, quiet, labeled=False)
+    if asked is not None:
+        asked = match("test", asked, known)
+        assert asked is not None
+        _print_accuracies(trained, known, asked, k, at_random)
+        if doubts is not None:
+            _write_doubts(doubts, trained, known, asked, k)
+            wrote(doubts, ", the most suspicious labels first")
+    elif export is None or doubts is not None:
+        raise InputError(
+            f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
+        )
+    if export is not None:
+        features.export(trained, export)
+        wrote(export)
+
+
+def _probed(run: Path, given: Options) -> Options:
+    """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
+    from noiseproof.cli.reading import command_of
+
+    options = command_of(run)
+    if given["data"] is not None:
+        size, seed = (None, 0) if options is None else (options["image_size"], options["seed"])
+        options = dict.fromkeys(given) | {"image_size": size, "seed": seed}
+    elif options is None:
+        raise InputError(
+            f"the run in {run} was not begun by the command line; pass the data: noiseproof probe {run} DATA"
+        )
+    return options | {key: value for key, value in given.items() if value is not None}
+
+
+def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
+    from noiseproof.cli.console import console, table
+    from noiseproof.pretraining import probes
+    from noiseproof.runs import features
+
+    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
+    if at_random:
+        found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
+    rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
+    title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
+    console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
+
+
+def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
+    """A table of both sets, what the neighbours among the known say of each label."""
+    from noiseproof.method import Beliefs
+    from noiseproof.pretraining import probes
+    from noiseproof.runs.label_table import Part, write
+
+    bank, classes = trained(known), known.num_classes
+    told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
+    write(
+        path,
+        Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=classes), "train"),
+        Part(asked, Beliefs.of(told, asked.labels), "test"),
+    )

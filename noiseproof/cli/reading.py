@@ -1,0 +1,105 @@
+"""What commands read and where they write: data by its options, the folder of a run, what a run was begun with."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from noiseproof.cli.options import Options
+from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+    from noiseproof.runs.folder import RunFolder
+
+
+def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
+    """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
+    from noiseproof import data as sources
+    from noiseproof.training.progress import counting
+
+    reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
+    if options["feature_columns"] is not None:
+        reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
+    if options["limit"] is not None and options["limit"] < 1:
+        raise InputError(f"--limit must be 1 or more, got {options['limit']}")
+    with counting("reading", show=not quiet) as progress:
+        train, test = sources.load_pair(
+            options["data"], labels=options.get("labels"), labeled=labeled, progress=progress, **reader
+        )
+        train = train.numbered()
+        if options["test"] is not None:
+            class_names = train.class_names if train.labeled else None
+            test = sources.load(options["test"], class_names=class_names, progress=progress, **reader)
+    if not train.labeled:
+        if options["test"] is not None:
+            raise InputError(
+                f"{options['data']} has no labels to tell those of {options['test']} by; leave --test out, "
+                "and probe the finished run with labelled data (noiseproof probe)"
+            )
+        test = None
+    elif test is None:
+        train, test = train.split(0.2, seed=options["seed"])
+    if options["limit"] is not None:
+        train = train.limit(options["limit"], seed=options["seed"])
+    if options.get("noise") is not None:
+        train = sources.noise.apply(train, options["noise"], seed=options["seed"])
+    return train, test
+
+
+def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
+    """One line on stderr: how many examples of which form and how many classes, for training and for testing."""
+    from noiseproof.training import distributed
+
+    shape = " × ".join(map(str, train.input_shape))
+    kind = "images of" if train.is_image else "rows of"
+    text = f"Read {Path(str(options['data'])).name}: {len(train):,} {kind} {shape}"
+    if train.labeled:
+        text += f", {train.num_classes} classes"
+    if test is not None:
+        text += f"; {len(test):,} to test with" + (f", from {Path(options['test']).name}" if options["test"] else "")
+    if distributed.is_main():
+        typer.echo(f"{text}.", err=True)
+
+
+def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:
+    """The folder of a run of `fit` or `pretrain`: the one asked for, or a new one; free, unless it is resumed."""
+    from noiseproof.runs.folder import RunFolder
+    from noiseproof.training import distributed
+
+    path = Path(options["out"] or _fresh(options["data"], method, options["seed"]))
+    world = distributed.world()
+    start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
+    command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+    hint = f"go on with: {start} {verb} --out {shlex.quote(str(path))} --resume"
+    folder = RunFolder(path, command=command, hint=hint)
+    folder.writes = distributed.is_main()
+    if not resume:
+        folder.ensure_free()
+    return folder
+
+
+def _fresh(data: str, method: str, seed: int) -> Path:
+    """runs/DATA-METHOD-sSEED, numbered if it is taken."""
+    base = Path("runs") / f"{Path(data).resolve().name.split('.')[0]}-{method}-s{seed}"
+    folder, number = base, 1
+    while folder.exists():
+        number += 1
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
+
+
+def command_of(run: Path) -> Options | None:
+    """The options of the command that began a run; None if it was begun in Python.
+
+    Raises:
+        InputError: there is no run.
+    """
+    from noiseproof.runs.folder import RunFolder
+
+    if not run.is_dir():
+        raise InputError(f"there is no folder {run}; pass that of a finished run")
+    return RunFolder(run).config()["command"]

@@ -1,0 +1,59 @@
+"""`noiseproof reproduce`: added to the command line by an entry point, as the product knows nothing of papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noiseproof.cli.app import app, interruptible
+
+EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof reproduce
+
+  noiseproof reproduce sop-fig2
+
+  noiseproof reproduce sop-table1 --data data/ --seeds 3 --workers 2
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure or a table; none: list them.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="small (minutes on a laptop) or paper (the exact recipe).", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each setting; by default the experiment's.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of your data sets, e.g. of cifar-10-batches-py.", show_default=False)
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; they share the cores.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the results go; by default results/NAME-SCALE.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
+    from noiseproof.cli.console import show, table, wrote
+    from noiseproof.papers import build, experiments, grid
+
+    if name is None:
+        rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]
+        show(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
+        return
+    experiment = build(name)
+    folder = out or Path("results") / f"{name}-{scale or experiment.scales[0]}"
+    with interruptible():
+        outcome = grid.reproduce(
+            experiment, out=folder, scale=scale, seeds=seeds, data=data, workers=workers, progress=not quiet
+        )
+    figures = experiment.table(outcome.done)
+    if figures is not None:
+        show(table(f"{experiment.title} ({experiment.paper})", *figures))
+    wrote(outcome.picture, f" and {outcome.results}")

@@ -1,0 +1,368 @@
+"""The settings of a run, each described once: its type, its default, what it means, and what it must be.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Fitting(Training):
+        eval_examples: int | None = field(default=10_000, metadata=about("Training examples …", check, option=int))
+
+From these classes come the signatures, checks and documentation of `fit` and `pretrain` (`verb`), the options of their
+command lines (cli/options.py), what a recipe may hold, and what config.json says of a run. To add a setting, add a
+field. Nothing heavy is imported here, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from noiseproof import checks, schedules
+from noiseproof.errors import unknown
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from noiseproof.data import LabeledData
+    from noiseproof.data.augment import Augmentation
+    from noiseproof.method import Method
+    from noiseproof.runs.features import Features
+    from noiseproof.runs.folder import RunFolder
+    from noiseproof.training import optimizers
+    from noiseproof.training.progress import Progress
+
+Model: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
+Augment: TypeAlias = "str | Augmentation | Sequence[str | Augmentation]"  # one for all views, or one for each
+P = ParamSpec("P")
+Call = TypeVar("Call")
+Result = TypeVar("Result")
+
+DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
+PRECISIONS = ("auto", "float32", "bfloat16")
+SAME = object()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a setting beside its type and its default."""
+
+    help: str  # a sentence or two
+    check: Callable[[str, Any], Any] | None = None  # (name, value) -> the value as it is kept; raises InputError
+    panel: str = TRAIN
+    option: Any = None  # its type as an option of the command line; None: it is none
+    parse: Callable[[Any], Any] | None = None  # what the option gives -> the value; None: as it is
+    command: Any = SAME  # the command line's default, where it is not Python's
+    metavar: str | None = None
+    python: str = ""  # what else it may be in Python
+    determines: bool = True  # whether a run with another value is another run
+
+
+def about(help: str, check: Callable[[str, Any], Any] | None = None, **more: Any) -> Mapping[str, Setting]:
+    """The metadata of a field that is a `Setting`."""
+    return {"setting": Setting(help, check, **more)}
+
+
+# What the command line gives, as values
+
+
+def listed(text: str) -> str | list[str]:
+    """`weak,strong` as a list; one name as it is."""
+    return [one.strip() for one in text.split(",")] if "," in text else text
+
+
+def whole(text: int | str) -> int | str:
+    """A number, also as text; other text as it is."""
+    return int(text) if str(text).isdecimal() else text
+
+
+def numbers(text: str) -> Any:
+    """`224,192` as numbers; what is none, as it is."""
+    parts = text.split(",")
+    return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else text
+
+
+# Checks
+
+
+positive = partial(checks.number, low=0, ends="()")
+count = partial(checks.integer, low=1)
+
+
+def _is(*kinds: type, allowed: str) -> Callable[[str, Any], Any]:
+    """The check of a value that must be of one of these kinds."""
+
+    def check(name: str, value: Any) -> Any:
+        checks.require(isinstance(value, kinds), name, value, allowed)
+        return value
+
+    return check
+
+
+def _batch_size(name: str, value: Any) -> int | str:
+    return "all" if isinstance(value, str) and value == "all" else checks.integer(name, value, 2, remedy="or 'all'")
+
+
+def _schedule(name: str, value: Any) -> Any:
+    checks.require(isinstance(value, str) or callable(value), name, value, "text such as 'cosine', or a function")
+    schedules.of(value)
+    return value
+
+
+def _precision(name: str, value: Any) -> str:
+    if value not in PRECISIONS:
+        raise unknown(name, str(value), PRECISIONS)
+    return str(value)
+
+
+def _optimizer(name: str, value: Any) -> Any:
+    from noiseproof.training import optimizers
+
+    return optimizers.check(name, value)
+
+
+def _out(name: str, value: Any) -> Any:
+    known = isinstance(value, str | Path) or hasattr(value, "ensure_free")
+    checks.require(known, name, value, "the path of a folder, or None")
+    return value
+
+
+def _progress(name: str, value: Any) -> Any:
+    hooks = (getattr(value, hook, None) for hook in ("start", "step", "epoch", "close"))
+    known = isinstance(value, bool) or all(map(callable, hooks))
+    checks.require(known, name, value, "True, False, or an object with start, step, epoch and close")
+    return value
+
+
+def _sizes(name: str, value: Any) -> list[int]:
+    given = isinstance(value, list | tuple) and all(type(size) is int and size >= 1 for size in value)
+    checks.require(given, name, value, "whole numbers, 1 or more, e.g. 224,192,160,128,96")
+    return list(value)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training:
+    """What every run of the loop is told, whatever it trains."""
+
+    model: Model = field(
+        kw_only=False,
+        metadata=about(
+            "A network by name (see: noiseproof models), or auto.", option=str, command="auto",
+            python="Or a module (trained in place), or a function that makes one; from inputs (B, …) to logits (B, K).",
+        ),
+    )  # fmt: skip
+    data: LabeledData = field(kw_only=False, metadata=about("The training set.", panel=DATA))
+    epochs: int = field(default=30, metadata=about("Passes over the training set.", count, option=int))
+    batch_size: int | str = field(
+        default=128,
+        metadata=about("Examples in a step, or all.", _batch_size, option=str, parse=whole, metavar="INTEGER|all"),
+    )
+    lr: float = field(default=0.05, metadata=about("Learning rate.", positive, option=float))
+    momentum: float = field(
+        default=0.9,
+        metadata=about(
+            "Momentum (Adam: its first beta).", partial(checks.number, low=0, high=1, ends="[)"), option=float
+        ),
+    )
+    weight_decay: float = field(
+        default=5e-4, metadata=about("Weight decay.", partial(checks.number, low=0), option=float)
+    )
+    optimizer: optimizers.Choice = field(
+        default="sgd",
+        metadata=about(
+            "sgd, adam, adamw or adadelta.", _optimizer, option=str,
+            python="Or a class of torch.optim, or a function from parameters to an optimizer.",
+        ),
+    )  # fmt: skip
+    schedule: str | Callable[[schedules.Clock], float] = field(
+        default="cosine",
+        metadata=about(
+            "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", _schedule,
+            option=str, python="Or a function of a `Clock`.",
+        ),
+    )  # fmt: skip
+    clip: float | None = field(
+        default=None, metadata=about("Largest norm of the gradient.", checks.optional(positive), option=float | None)
+    )
+    precision: str = field(
+        default="float32",
+        metadata=about("float32, bfloat16, or auto: bfloat16 where the device is fast at it.", _precision, option=str),
+    )
+    test: LabeledData | None = field(default=None, metadata=about("A test set, used to report only.", panel=DATA))
+    seed: int = field(
+        default=0,
+        metadata=about(
+            "The same seed gives the same bits.", partial(checks.integer, low=0, high=2**63 - 1), panel=RUN, option=int
+        ),
+    )
+    device: str | torch.device = field(
+        default="auto", metadata=about("auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
+    )
+    out: str | Path | RunFolder | None = field(
+        default=None,
+        metadata=about(
+            "The run's folder; without it nothing is written.", checks.optional(_out), panel=RUN, determines=False
+        ),
+    )
+    resume: bool = field(
+        default=False,
+        metadata=about(
+            "Continue the run in its folder, to the same bits as if it had never stopped.", checks.boolean, panel=RUN,
+            determines=False,
+        ),
+    )  # fmt: skip
+    checkpoint_seconds: float = field(
+        default=60.0, metadata=about("Save this often.", positive, panel=RUN, option=float, determines=False)
+    )
+    checkpoint_steps: int | None = field(
+        default=None,
+        metadata=about(
+            "Save every so many steps, too.", checks.optional(count), panel=RUN, option=int | None, determines=False
+        ),
+    )
+    progress: bool | Progress = field(
+        default=False,
+        metadata=about("True for a bar (a plain log when not on a terminal).", _progress, panel=RUN, determines=False),
+    )
+    notes: dict[str, Any] | None = field(
+        default=None,
+        metadata=about(
+            "Anything, as JSON, to keep in config.json.", checks.optional(_is(dict, allowed="a dict, or None")),
+            panel=RUN, determines=False,
+        ),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(type(self)).items():
+            if setting.check is not None:
+                object.__setattr__(self, name, setting.check(name, getattr(self, name)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fitting(Training):
+    """The settings of `fit`."""
+
+    method: str | Method = field(
+        default="elr", kw_only=False,
+        metadata=about("A method or a stack: elr, 'early_stop(elr(lam=7))'. See: noiseproof methods.", option=str),
+    )  # fmt: skip
+    augment: Augment = field(
+        default="none",
+        metadata=about(
+            "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, "
+            "with a strong second view.",
+            option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
+        ),
+    )  # fmt: skip
+    init: str | Path | Features | None = field(
+        default=None,
+        metadata=about(
+            "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
+            option=str | None,
+            python="Or its `Features`.",
+        ),
+    )
+    val: LabeledData | float | None = field(
+        default=None,
+        metadata=about(
+            "Share of the training set to hold out, noise included; it picks the best epoch.", panel=DATA,
+            option=float, command=0.1, python="Or a set of its own.",
+        ),
+    )  # fmt: skip
+    eval_examples: int | None = field(
+        default=10_000,
+        metadata=about(
+            "Training examples evaluated after each epoch; 0: none.", checks.optional(partial(checks.integer, low=0)),
+            panel=RUN, option=int,
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pretraining(Training):
+    """The settings of `pretrain`. The SANE paper: 2,000 epochs of CIFAR-10, the rest as given here."""
+
+    method: str | Method = field(
+        default="sane", kw_only=False, metadata=about("sane, moco, or with options: 'sane(lam=0.5)'.", option=str)
+    )
+    epochs: int = 200
+    batch_size: int | str = field(
+        default=256, metadata=about("Images in a step.", partial(checks.integer, low=2), option=int)
+    )
+    lr: float = 0.03
+    weight_decay: float = 1e-4
+    augment: Augment = field(
+        default="simclr",
+        metadata=about(
+            "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
+            option=str, parse=listed,
+        ),
+    )  # fmt: skip
+    mix_augment: str | None = field(
+        default=None,
+        metadata=about(
+            "Of the extra views of 'sane(crops=1)', e.g. sane-strong; by default as augment.",
+            checks.optional(_is(str, allowed="the name of an augmentation, or None")), option=str | None,
+        ),
+    )  # fmt: skip
+    crop_sizes: Sequence[int] | None = field(
+        default=None,
+        metadata=about(
+            "Pixels of the extra views: 224,192,160,128,96; by default from the image's own down to 3/7 of it.",
+            checks.optional(_sizes), option=str | None, parse=numbers,
+        ),
+    )  # fmt: skip
+    dim: int = field(
+        default=128,
+        metadata=about("Outputs of the projection head.", partial(checks.integer, low=2), option=int),
+    )
+    hidden: int | None = field(
+        default=None,
+        metadata=about(
+            "Its hidden width; by default the number of features.", checks.optional(count), option=int | None
+        ),
+    )
+    probe_every: int | None = field(
+        default=None,
+        metadata=about(
+            "Epochs between probes, k-NN and linear; by default twenty in a run; 0: none.",
+            checks.optional(partial(checks.integer, low=0)), panel=RUN, option=int | None,
+        ),
+    )  # fmt: skip
+    probe_examples: int = field(
+        default=5000,
+        metadata=about("Training examples the probes know.", partial(checks.integer, low=10), panel=RUN, option=int),
+    )
+
+
+def settings_of(kind: type) -> dict[str, Setting]:
+    """Each setting of a class by its name, in the order of its signature; a new default alone inherits the rest."""
+    found: dict[str, Setting] = {}
+    for base in kind.__mro__:
+        for name, one in vars(base).get("__dataclass_fields__", {}).items():
+            if "setting" in one.metadata:
+                found.setdefault(name, one.metadata["setting"])
+    return {name: found[name] for name in inspect.signature(kind).parameters}
+
+
+def verb(kind: Callable[P, Call]) -> Callable[[Callable[[Call], Result]], Callable[P, Result]]:
+    """Make of a function of settings one that takes them as its own arguments, checked and documented."""
+
+    def decorate(run: Callable[[Call], Result]) -> Callable[P, Result]:
+        @wraps(run)
+        def called(*args: P.args, **kwargs: P.kwargs) -> Result:
+            return run(kind(*args, **kwargs))
+
+        assert isinstance(kind, type)
+        told = [f"{name}: {one.help} {one.python}".strip() for name, one in settings_of(kind).items()]
+        lines = [textwrap.fill(text, 108, subsequent_indent=" " * 4) for text in told]
+        called.__doc__ = (run.__doc__ or "").replace("        {settings}", textwrap.indent("\n".join(lines), " " * 8))
+        returned = inspect.signature(run).return_annotation
+        called.__signature__ = inspect.signature(kind).replace(  # type: ignore[attr-defined]
+            return_annotation=returned
+        )
+        return called
+
+    return decorate
