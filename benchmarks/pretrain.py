@@ -29,7 +29,7 @@ from noiseproof.data.augment import policy
 from noiseproof.method import Run
 from noiseproof.pretraining import build, probes
 from noiseproof.pretraining.train import projection_head
-from noiseproof.training.batches import Feed
+from noiseproof.training.batches import Batches
 
 METHODS = ("moco", "moco(groups=4)", "sane", "sane(mixup='none')")
 
@@ -78,7 +78,7 @@ def stepper(method: str, model: str, side: int, batch: int) -> tuple[Callable[[]
     # a dictionary of the paper's size, whatever the number of images here
     dictionary = nn.functional.normalize(torch.randn(4096, 128), dim=1)
     built.register_buffer("dictionary", dictionary)
-    feed = Feed(data, normalize, (policy("simclr", side),) * built.num_views, run.device, 0)
+    feed = Batches(data, normalize, (policy("simclr", side),) * built.num_views, run.device, 0)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
     rows = torch.arange(batch)
 

@@ -275,7 +275,7 @@ def test_crops_of_several_sizes(run):
     ("options", "words"),
     [
         ({"method": "sane(lamda=1)"}, "did you mean 'lam'"),
-        ({"method": "sane(lam=2)"}, "lam must lie in"),
+        ({"method": "sane(lam=2)"}, "lam must be a number in"),
         ({"method": "sane(mixup='momentun')"}, "did you mean 'momentum'"),
         ({"method": "sane(side='left')"}, "unknown side"),
         ({"method": "sane(p='no')"}, "p must be True or False, got 'no'"),
