@@ -21,7 +21,7 @@ from noiseproof.auditing.neighbours import check_widths, count_classes, knn
 from noiseproof.auditing.neighbours import nearest as nearest
 from noiseproof.data import LabeledData
 from noiseproof.method import Beliefs
-from noiseproof.runs.features import Features
+from noiseproof.runs.trained import Features
 
 PROBES = {"knn": "k-NN", "linear": "linear"}
 

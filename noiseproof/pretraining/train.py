@@ -21,8 +21,9 @@ from noiseproof.pretraining.moco import MoCo, MomentumContrast
 from noiseproof.pretraining.probes import PROBES, probe
 from noiseproof.pretraining.result import PretrainResult
 from noiseproof.pretraining.sane import SANE
-from noiseproof.runs.features import Features, as_backbone
 from noiseproof.runs.folder import RunDir, describe_call
+from noiseproof.runs.loading import as_backbone
+from noiseproof.runs.trained import Features
 from noiseproof.training import distributed
 from noiseproof.training import setup as assemble
 from noiseproof.training.progress import Progress, reporter

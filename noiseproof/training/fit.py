@@ -15,9 +15,10 @@ from noiseproof.data.augment import Augmentation
 from noiseproof.errors import InputError
 from noiseproof.method import Method
 from noiseproof.methods import build as build_method
-from noiseproof.runs.features import Features, start_from
 from noiseproof.runs.folder import RunDir, describe_call
+from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
+from noiseproof.runs.trained import Features
 from noiseproof.training import distributed
 from noiseproof.training import setup as assemble
 from noiseproof.training.evaluate import Evaluation, conclude
