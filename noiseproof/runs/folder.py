@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import files
-from noiseproof.runs import checkpoint
-from noiseproof.training import distributed
 from noiseproof.data import LabeledData
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
+from noiseproof.runs import checkpoint
+from noiseproof.training import distributed
 
 CHECKPOINT = "checkpoint.safetensors"
 INITIAL = "initial.safetensors"

@@ -47,10 +47,9 @@ def write_page(path: Path, run: Run, method: Method, sections: Sequence[Section]
 
     environment = Environment(loader=PackageLoader("noiseproof.runs", ""), autoescape=True, trim_blocks=True)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
-    page = environment.get_template("report.html.j2").render(
-        title=f"{method.title()} on {len(run.data):,} examples", method=method.describe(), facts=facts, sections=sections
-    )
-    files.write_text(path, page)
+    title = f"{method.title()} on {len(run.data):,} examples"
+    template = environment.get_template("report.html.j2")
+    files.write_text(path, template.render(title=title, method=method.describe(), facts=facts, sections=sections))
 
 
 def write_report(
