@@ -116,7 +116,9 @@ def anneal_at(share: float, factor: float = 0.1) -> Schedule:
     """Times `factor` from this share of the run on: `anneal_at(0.1)` after a tenth of the epochs planned."""
     _number("share", share)
     if share >= 1:
-        raise InputError(f"share of a schedule must be a number in [0, 1), got {share!r}; for epochs write multi_step([40])")
+        raise InputError(
+            f"share of a schedule must be a number in [0, 1), got {share!r}; for epochs write multi_step([40])"
+        )
     _number("factor", factor)
     return _falling(factor, lambda clock: int(clock.epoch / clock.epochs >= share))
 

@@ -13,7 +13,7 @@ from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
-    from noiseproof.runs.features import Features
+    from noiseproof.runs.trained import Features
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -45,7 +45,7 @@ def probe(
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof.cli.console import wrote
     from noiseproof.cli.reading import read
-    from noiseproof.runs import features
+    from noiseproof.runs import loading
     from noiseproof.training.setup import match
 
     if doubts is not None and doubts.suffix != ".parquet":
@@ -55,7 +55,7 @@ def probe(
             raise InputError(f"{target} is there already; choose another name, or delete it first")
     if run.is_file():
         raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
-    trained = features.load_backbone(run, device=device)
+    trained = loading.load_backbone(run, device=device)
     options = _probed(run, {"data": data, **source})
     known, asked = read(options, quiet, labeled=False)
     if asked is not None:
@@ -70,7 +70,7 @@ def probe(
             f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
         )
     if export is not None:
-        features.export(trained, export)
+        loading.export(trained, export)
         wrote(export)
 
 
@@ -92,11 +92,12 @@ def _probed(run: Path, given: Options) -> Options:
 def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
     from noiseproof.cli.console import console, table
     from noiseproof.pretraining import probes
-    from noiseproof.runs import features
+    from noiseproof.runs import loading
 
     found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
     if at_random:
-        found["random weights"] = probes.probe(features.at_random(trained), known, asked, k=k)
+        fresh = loading.untrained(trained.architecture, trained.normalize, trained.form)
+        found["random weights"] = probes.probe(fresh, known, asked, k=k)
     rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
     title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
     console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))

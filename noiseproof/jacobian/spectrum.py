@@ -21,7 +21,7 @@ from noiseproof.jacobian.outputs import Chosen
 from noiseproof.jacobian.singular import Shares, Spectrum, exact_spectrum, label_vectors, top_singular
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import INITIAL
-from noiseproof.runs.predictor import load_model
+from noiseproof.runs.loading import load_model
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noiseproof import files
 from noiseproof.data import LabeledData
 from noiseproof.method import Method, Run
 from noiseproof.models import Backbone
-from noiseproof.runs.features import FILE, Features
+from noiseproof.runs.result import write_figures
+from noiseproof.runs.trained import Features
 
 
 @dataclass(repr=False)
@@ -53,8 +52,6 @@ class PretrainResult:
         from noiseproof.pretraining.report import write_report
 
         folder = Path(out)
-        lines = "".join(json.dumps(record) + "\n" for record in self.history)
-        files.write_text(folder / "history.jsonl", lines)
-        files.write_text(folder / "summary.json", json.dumps(self.summary(), indent=2) + "\n")
-        self.features.save(folder / FILE)
+        write_figures(folder, self.history, self.summary())
+        self.features.save(folder / Features.file)
         write_report(folder, self)

@@ -19,7 +19,8 @@ from noiseproof.pretraining.moco import MoCo, MomentumContrast
 from noiseproof.pretraining.probes import PROBES, probe
 from noiseproof.pretraining.result import PretrainResult
 from noiseproof.pretraining.sane import SANE
-from noiseproof.runs.features import Features, as_backbone
+from noiseproof.runs.loading import as_backbone
+from noiseproof.runs.trained import Features
 from noiseproof.training import distributed, setup
 from noiseproof.training.settings import Augment, Pretraining, verb
 

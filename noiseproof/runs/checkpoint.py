@@ -43,13 +43,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, write)
 
 
-def is_ours(metadata: dict[str, str] | None) -> bool:
-    """Whether a safetensors file with this metadata was written by `save`."""
-    return metadata is not None and _KEY in metadata
-
-
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path, *, plain: str | None = None) -> dict[str, Any]:
     """Load what `save` saved; tensors arrive on the CPU.
+
+    Args:
+        plain: take safetensors files that are not of our making too; the key under which to give their tensors.
 
     Raises:
         InputError: there is no such file, or it is not a checkpoint of ours.
@@ -64,7 +62,9 @@ def load(path: Path) -> dict[str, Any]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is damaged or no checkpoint ({error}); fetch it again, or begin anew") from error
-    if not is_ours(metadata):
+    if metadata is None or _KEY not in metadata:
+        if plain is not None:
+            return {plain: tensors}
         raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another file or folder")
     header = json.loads(metadata[_KEY])
     if header["format"] != _FORMAT:

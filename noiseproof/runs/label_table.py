@@ -25,12 +25,13 @@ def write(path: Path, *parts: Part) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.concat_tables([pa.table(_rows(*part)) for part in parts], promote_options="default")
+    table = pa.concat_tables([pa.table(columns(*part)) for part in parts], promote_options="default")
     table = table.sort_by([("suspicion", "descending")])
     files.write_atomically(path, lambda temporary: pq.write_table(table, temporary))
 
 
-def _rows(data: LabeledData, beliefs: Beliefs, split: str | np.ndarray) -> dict[str, Any]:
+def columns(data: LabeledData, beliefs: Beliefs, split: str | np.ndarray) -> dict[str, Any]:
+    """The table's columns by name, in the order of the data; the true label where it is known."""
     names = np.asarray(data.class_names, dtype=object)
     confidence, suggested = beliefs.soft_label.float().cpu().max(dim=1)
     rows = {

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from noiseproof.auditing.two_modes import fit_two_modes
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, count_epochs, faint_grid, name_axes, new_figure
 
 Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]
 
 CURVES = {  # key in a history's records: (legend, colour)
-    "train_accuracy": ("train, noisy labels", "#c0392b"),
-    "train_true_accuracy": ("train, true labels", "#2471a3"),
-    "test_accuracy": ("test", "#1e8449"),
-    "val_accuracy": ("held out, noisy labels", "#b7950b"),
+    "train_accuracy": ("train, noisy labels", RED),
+    "train_true_accuracy": ("train, true labels", BLUE),
+    "test_accuracy": ("test", GREEN),
+    "val_accuracy": ("held out, noisy labels", YELLOW),
 }
-
-
 LOSSES = {key.replace("accuracy", "loss"): look for key, look in CURVES.items() if "true" not in key}
 
 
@@ -40,11 +39,7 @@ def plot_run(
         wrong: (n,) which of the labels are wrong, where that is known.
         kept: the epoch whose model is kept, if that is not the last.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, 6.6)
     (over, accuracy), (loss, examples) = figure.subplots(2, 2)
     far, start = "‖θ − θ₀‖", "against the distance from the start"
     for axis, at, curves, scale, name, x, y in (
@@ -57,13 +52,9 @@ def plot_run(
             if key in history[0]:
                 points = [(record[at], scale * record[key]) for record in history]
                 axis.plot(*zip(*points, strict=True), ".-", color=colour, lw=1.3, ms=4, label=legend)
-        axis.set_title(name, fontsize=10, fontweight="bold", loc="left")
-        axis.set_xlabel(x, fontsize=9)
-        axis.set_ylabel(y, fontsize=9)
-        axis.grid(alpha=0.25, lw=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
-    over.xaxis.get_major_locator().set_params(integer=True)
+        name_axes(axis, name, x, y)
+        faint_grid(axis)
+    count_epochs(over)
     for axis in (over, accuracy):
         axis.set_ylim(0, 102)
         if wrong is not None:
@@ -87,7 +78,7 @@ def _histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
     top = max(float(np.quantile(losses, 0.999)), 1e-3)
     shown, bins = np.minimum(losses, top), np.linspace(0, top, 50)  # the last bar holds what lies beyond
     if wrong is not None:
-        for part, legend, colour in ((~wrong, "label is right", "#2471a3"), (wrong, "label is wrong", "#c0392b")):
+        for part, legend, colour in ((~wrong, "label is right", BLUE), (wrong, "label is wrong", RED)):
             if part.any():
                 axis.hist(shown[part], bins, color=colour, alpha=0.6, label=f"{legend}: {part.sum():,}")
     else:
@@ -97,7 +88,7 @@ def _histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
             x = np.linspace(0, top, 400)
             count = len(losses) * (bins[1] - bins[0])
             for density, name, colour, weight in zip(
-                modes.density(x), ("lower", "upper"), ("#2471a3", "#c0392b"), modes.weight, strict=True
+                modes.density(x), ("lower", "upper"), (BLUE, RED), modes.weight, strict=True
             ):
                 axis.plot(x, count * density, color=colour, lw=1.6, label=f"{name} mode: {100 * weight:.0f} %")
     axis.set_yscale("log")
@@ -111,13 +102,9 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
     Where the noise rate is known, a dotted line marks the share of labels that are right: accuracy on the noisy
     training labels above it is memorised noise.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = min(len(runs), columns)
     rows = -(-len(runs) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.4, 2.9 * rows + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(3.4 * columns + 0.4, 2.9 * rows + 0.9)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axis, (name, histories) in zip(grid.flat, runs.items(), strict=False):
         for key, (legend, colour) in CURVES.items():
@@ -127,17 +114,13 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
             axis.axhline(100 * (1 - noise_rate), color="0.5", lw=1, ls=":")
         for at in (record["annealed"] for history in histories for record in history if "annealed" in record):
             axis.axvline(at, color="0.4", lw=1, ls="--", label="learning rate drops")
-        axis.set_title(name, fontsize=10, fontweight="bold", loc="left")
-        axis.set_xlabel("epoch", fontsize=9)
+        name_axes(axis, name, "epoch", "accuracy, %" if axis in grid[:, 0] else "")
+        faint_grid(axis)
+        count_epochs(axis)
+        axis.tick_params(labelbottom=True)  # also above another panel
         axis.set_ylim(0, 102)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.grid(alpha=0.25, lw=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8, labelbottom=True)
     for axis in list(grid.flat)[len(runs) :]:
         axis.set_visible(False)
-    for axis in grid[:, 0]:
-        axis.set_ylabel("accuracy, %", fontsize=9)
     found = {}  # by legend: not every panel has every curve
     for axis in grid.flat:
         found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))

@@ -1,27 +1,61 @@
-"""A run as one self-contained HTML page: figures, curves, and the most suspicious labels."""
+"""A run as one self-contained HTML page: figures, settings, pictures, and the most suspicious labels.
+
+A page is a list of `Section`s, each a heading with what it has of a line about it, a table, a picture and examples. One
+more section is one more entry in the list that `write_report` makes, here or in pretraining/report.py.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from noiseproof import files
+from noiseproof.data.augment import POLICIES, policy
+from noiseproof.errors import InputError
+from noiseproof.method import Method, Run
+from noiseproof.runs import label_table
+from noiseproof.runs.drawing import pixels
+from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.result import FitResult
 
-Rows = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; what is empty is left out."""
+
+    title: str = ""
+    about: str = ""
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()  # figures below a header, words where there is none
+    picture: bytes | None = None  # a PNG
+    suspects: Sequence[Mapping[str, Any]] = ()  # rows of the label table, each with its image's PNG or None
+
+
+def write_page(path: Path, run: Run, method: Method, sections: Sequence[Section], facts: Sequence[str] = ()) -> None:
+    """Write a page about a run to `path`, atomically: the method, with some facts in a line, and the sections."""
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(loader=PackageLoader("noiseproof.runs", ""), autoescape=True, trim_blocks=True)
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    title = f"{method.title()} on {len(run.data):,} examples"
+    template = environment.get_template("report.html.j2")
+    files.write_text(path, template.render(title=title, method=method.describe(), facts=facts, sections=sections))
 
 
 def write_report(
-    path: Path, result: FitResult, *, picture: Path, table: Rows | None = None, suspects: int = 48
+    path: Path, result: FitResult, *, picture: Path, table: Table | None = None, suspects: int = 48
 ) -> None:
-    """Write the page to `path`, atomically.
+    """Write the page of a run of `fit` to `path`, atomically.
 
     Args:
         result: the run whose labels are shown.
@@ -29,25 +63,24 @@ def write_report(
         table: header and rows to show instead of the run's own figures.
         suspects: how many of the most suspicious examples to show.
     """
-    from jinja2 import Environment, PackageLoader, select_autoescape
-
-    environment = Environment(loader=PackageLoader("noiseproof.runs", ""), autoescape=select_autoescape(default=True))
-    header, rows = table or figures(result)
     data = result.data
-    page = environment.get_template("report.html.j2").render(
-        title=f"{result.method.title()} on {len(result.run.data):,} examples",
-        method=result.method.describe(),
-        classes=data.num_classes,
-        noise=None if data.noise_rate is None else f"{100 * data.noise_rate:.1f} %",
-        header=header,
-        rows=rows,
-        curves=base64.b64encode(picture.read_bytes()).decode(),
-        suspects=_suspects(result, suspects),
-    )
-    files.write_text(path, page)
+    facts = [f"{data.num_classes} classes"]
+    if data.noise_rate is not None:
+        facts.append(f"{100 * data.noise_rate:.1f} % of the labels are wrong")
+    sections = [
+        Section("", "", *(table or figures(result))),
+        Section("Settings", rows=list(settings(path.parent).items())),
+        Section("Curves", picture=picture.read_bytes()),
+        Section(
+            "The labels to look at first",
+            "Label as given, struck out where the model suggests another; suspicion from 0 to 1.",
+            suspects=_suspects(result, suspects),
+        ),
+    ]
+    write_page(path, result.run, result.method, sections, facts)
 
 
-def figures(result: FitResult) -> Rows:
+def figures(result: FitResult) -> Table:
     """The figures worth reporting of one run."""
     keys = {"test_accuracy": "test accuracy", "val_accuracy": "held-out accuracy", "train_memorised": "noise memorised"}
     names = {"last": "last epoch", "best": "best held-out epoch", "final": "model kept"}
@@ -61,34 +94,64 @@ def figures(result: FitResult) -> Rows:
     return ["", "epoch", *keys.values()], rows
 
 
+def settings(folder: Path) -> dict[str, str]:
+    """The settings of a run by name, as its folder's config.json holds them; none where there is no such file."""
+    try:
+        config = RunFolder(folder).config()
+    except InputError:
+        return {}
+    call, command = config["call"], config["command"] or {}
+    source = f"{Path(command['data']).name}: " if command.get("data") else ""
+    shape = " × ".join(map(str, call["data"]["input_shape"]))
+    head = " with its projection head" if "dim" in call else ""
+    views = [call["augment"]] if isinstance(call["augment"], str) else call["augment"]
+    shown = {
+        "data": f"{source}{call['data']['examples']:,} examples of {shape}",
+        "noise": command.get("noise"),
+        "model": f"{call['model']}, {call['weights']:,} weights{head}",
+        "start": call.get("init"),
+        "epochs": call["epochs"],
+        "batch size": call["batch_size"],
+        "rate": f"{call['lr']:g}, {call['schedule']}",
+        "optimizer": f"{call['optimizer']}, momentum {call['momentum']:g}, weight decay {call['weight_decay']:g}",
+        "augmentation": _views(views),
+        "seed": str(call["seed"]),
+    }
+    given = {name: value for name, value in shown.items() if value is not None}
+    return {name: f"{value:,}" if isinstance(value, int) else value for name, value in given.items()}
+
+
+def _views(augments: Sequence[str]) -> str:
+    """`2 × simclr, sane-strong at 96 × 96`: the augmentation of each view, from its description."""
+    counts = [(name, len(list(same))) for name, same in groupby(map(_named, augments))]
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts)
+
+
+def _named(augment: str) -> str:
+    """A policy of a size of its own by its name; anything else as it is."""
+    size = re.search(r"size=\((\d+), (\d+)\)", augment)
+    if size is not None:
+        height, width = int(size[1]), int(size[2])
+        for name in POLICIES:
+            if repr(policy(name, (height, width))) == augment:
+                return f"{name} at {height} × {width}"
+    return augment
+
+
 def _suspects(result: FitResult, count: int) -> list[dict[str, Any]]:
     """The examples whose labels the run trusts least, most suspicious first."""
     data, beliefs = result.data, result.beliefs
+    table = label_table.columns(data, beliefs, result.split)
     order = beliefs.suspicion.argsort(descending=True, stable=True)[:count].cpu()
-    suggested = beliefs.soft_label[order].argmax(dim=1)
-    inputs = data.take(order) if data.is_image else None
-    names = data.class_names
-    return [
-        {
-            "image": None if inputs is None else _png(inputs[place]),
-            "id": str(i if data.ids is None else data.ids[i]),
-            "label": names[int(data.labels[i])],
-            "suggested": names[int(suggested[place])],
-            "truth": None if data.true_labels is None else names[int(data.true_labels[i])],
-            "suspicion": f"{float(beliefs.suspicion[i]):.2f}",
-        }
-        for place, i in enumerate(order.tolist())
-    ]
+    images = [_png(image) for image in data.take(order)] if data.is_image else [None] * len(order)
+    rows = [{name: column[i] for name, column in table.items()} for i in order.tolist()]
+    return [row | {"image": image} for row, image in zip(rows, images, strict=True)]
 
 
-def _png(image: Tensor) -> str:
-    """An image (C, H, W), as the text of a data URL's PNG."""
+def _png(image: Tensor) -> bytes:
+    """An image (C, H, W) as a PNG."""
     from PIL import Image
 
-    image = image if len(image) in (1, 3) else image[:1]  # other channels are no colours
-    pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).to(torch.uint8)
-    array = pixels.permute(1, 2, 0).numpy()
-    array = array[..., 0] if array.shape[2] == 1 else array
     buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(array)).save(buffer, format="PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    Image.fromarray(pixels(image)).save(buffer, format="PNG")
+    return buffer.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from noiseproof import files
-from noiseproof.runs import label_table as labels
 from noiseproof.data import LabeledData
 from noiseproof.method import Beliefs, Method, Run
-from noiseproof.runs.predictor import FILE, Predictor
+from noiseproof.runs import label_table as labels
+from noiseproof.runs.folder import RunFolder
+from noiseproof.runs.trained import Predictor
+
+
+def write_figures(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    """Write history.jsonl and summary.json, each atomically."""
+    RunFolder(folder).write_history(history)
+    files.write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 @dataclass(repr=False)
@@ -72,18 +80,14 @@ class FitResult:
         from noiseproof.runs.report import write_report
 
         folder = Path(out)
-        lines = "".join(json.dumps(record) + "\n" for record in self.history)
-        files.write_text(folder / "history.jsonl", lines)
-        files.write_text(folder / "summary.json", json.dumps(self.summary(), indent=2) + "\n")
-        self.predictor.save(folder / FILE)
+        write_figures(folder, self.history, self.summary())
+        self.predictor.save(folder / Predictor.file)
         parts = [labels.Part(self.data, self.beliefs, self.split)]
         if self.test is not None and self.test_beliefs is not None:
             parts.append(labels.Part(self.test, self.test_beliefs, "test"))
         labels.write(folder / "labels.parquet", *parts)
         curves = folder / "curves.png"
         wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
-        title = self.method.title()
-        files.write_atomically(
-            curves, lambda path: plot_run(self.history, self.losses, wrong, path, title=title, kept=self.kept)
-        )
+        look = partial(plot_run, self.history, self.losses, wrong, title=self.method.title(), kept=self.kept)
+        files.write_atomically(curves, look)
         write_report(folder / "report.html", self, picture=curves)

@@ -10,8 +10,8 @@ from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
 from noiseproof.method import Beliefs, Method, Predictions, Run
 from noiseproof.models.inference import losses, predictions
-from noiseproof.runs.predictor import Predictor
 from noiseproof.runs.result import FitResult
+from noiseproof.runs.trained import Predictor
 
 
 class Tally:

@@ -8,7 +8,7 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.methods import build as build_method
-from noiseproof.runs.features import start_from
+from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
 from noiseproof.training import distributed, setup
 from noiseproof.training.evaluate import Evaluation, conclude

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from noiseproof.data import LabeledData
     from noiseproof.data.augment import Augmentation
     from noiseproof.method import Method
-    from noiseproof.runs.features import Features
     from noiseproof.runs.folder import RunFolder
+    from noiseproof.runs.trained import Features
     from noiseproof.training import optimizers
     from noiseproof.training.progress import Progress
 

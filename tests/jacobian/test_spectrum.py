@@ -17,7 +17,7 @@ from noiseproof.jacobian.spectrum import plot_spectrum, spectrum_of_run
 from noiseproof.models import build
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import INITIAL
-from noiseproof.runs.predictor import load_model
+from noiseproof.runs.loading import load_model
 from noiseproof.training.fit import fit
 
 MODEL = "mlp(widths=(16,), batch_norm=True)"

@@ -18,9 +18,10 @@ from noiseproof.models import Backbone
 from noiseproof.pretraining import MoCo, probe
 from noiseproof.pretraining.moco import crowded
 from noiseproof.pretraining.report import settings
-from noiseproof.runs import features
+from noiseproof.runs import loading
 from noiseproof.runs.folder import RunFolder
-from noiseproof.runs.predictor import load_model
+from noiseproof.runs.loading import load_model
+from noiseproof.runs.trained import Features
 from noiseproof.training.fit import fit
 
 
@@ -33,7 +34,7 @@ def test_a_run_leaves_a_backbone_and_a_report(run, pictures, tmp_path):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["random"] == result.at_random
     assert set(result.at_random) == {"knn_accuracy", "linear_accuracy"} <= set(summary["last"])
-    loaded = features.load_backbone(tmp_path / "run")
+    loaded = loading.load_backbone(tmp_path / "run")
     assert torch.equal(loaded(pictures[1]), result.features(pictures[1]))
     assert loaded(pictures[1], torch.tensor([5, 3])).shape == (2, 32)
     assert set(probe.probe(loaded, *pictures)) == {"knn", "linear"}
@@ -110,7 +111,7 @@ def test_fit_starts_from_a_backbone_with_a_fresh_head(run, pictures, tmp_path):
     assert fitted.model.head.out_features == 10
     fresh = fit("mlp(widths=[32])", pictures[0], "ce", **settings)
     torch.testing.assert_close(fitted.model.head.weight, fresh.model.head.weight)
-    again = features.load_backbone(tmp_path / "fit")  # the backbone of a fit
+    again = loading.load_backbone(tmp_path / "fit")  # the backbone of a fit
     torch.testing.assert_close(again.backbone.body[1].weight, result.backbone.body[1].weight)
     assert load_model(tmp_path / "fit").architecture == "mlp(widths=[32])"
     two = fit("mlp(widths=[32])", pictures[0], "co_teaching", init=result.features, **settings)  # without a folder
@@ -161,7 +162,7 @@ def norm_names(at: str, channels: int) -> dict[str, tuple[int, ...]]:
 def test_exported_weights_have_torchvisions_names(name, kind, depths, tmp_path):
     backbone = models.build(f"{name}", (3, 224, 224), 10)
     normalize = Normalize([0.5] * 3, [0.2] * 3)
-    features.export(features.Features(backbone, normalize, InputForm((3, 224, 224))), tmp_path / "w.safetensors")
+    loading.export(Features(backbone, normalize, InputForm((3, 224, 224))), tmp_path / "w.safetensors")
     expected = {"conv1.weight": (64, 3, 7, 7)} | norm_names("bn1", 64)
     inputs = 64
     for stage, blocks in enumerate(depths, start=1):
@@ -189,11 +190,11 @@ class Own(Backbone):
 def test_a_network_of_ones_own(run, pictures, tmp_path):
     result = run("moco", model=Own, out=tmp_path / "run", epochs=1)
     with pytest.raises(InputError, match="pass model="):
-        features.load_backbone(tmp_path / "run")
-    loaded = features.load_backbone(tmp_path / "run", model=Own)
+        loading.load_backbone(tmp_path / "run")
+    loaded = loading.load_backbone(tmp_path / "run", model=Own)
     assert torch.equal(loaded(pictures[1]), result.features(pictures[1]))
     with pytest.raises(InputError, match="no name here"):
-        features.at_random(loaded)
+        loading.untrained(loaded.architecture, loaded.normalize, loaded.form)
     with pytest.raises(InputError, match="bring both to one size"):
         loaded(pictures[1].__class__(torch.zeros(4, 1, 9, 9), [0, 1, 0, 1]))
 
@@ -272,7 +273,7 @@ def test_images_without_labels(command, pictures):
     assert (code, err) == (0, "")
     assert "60 examples" in out
     assert "k-NN" not in out
-    assert features.load_backbone("run").form.shape == (1, 8, 8)
+    assert loading.load_backbone("run").form.shape == (1, 8, 8)
     assert command("pretrain", "--out", "run", "--resume", "--quiet")[0] == 0
     assert command("probe", "run", "digits", "--limit", 80, "--no-random", "--quiet")[0] == 0
     assert command("probe", "run", "--export", "w.safetensors", "--quiet")[0] == 0
@@ -294,11 +295,11 @@ def test_weights_of_torchvision_or_timm(tmp_path, pictures):
     save_file(weights, tmp_path / "resnet18.safetensors")
     ours = models.build("resnet18", (3, 32, 32), 7)
     head = ours.head.weight.clone()
-    features.start_from([ours], tmp_path / "resnet18.safetensors")
+    loading.start_from([ours], tmp_path / "resnet18.safetensors")
     assert torch.equal(ours.conv1.weight, theirs.conv1.weight)
     assert torch.equal(ours.head.weight, head)
     with pytest.raises(InputError, match="holds weights alone"):
-        features.load_backbone(tmp_path / "resnet18.safetensors")
+        loading.load_backbone(tmp_path / "resnet18.safetensors")
 
 
 def test_one_feature_and_a_schedule_that_ends_early(run, tmp_path):
@@ -312,9 +313,9 @@ def test_one_feature_and_a_schedule_that_ends_early(run, tmp_path):
 def test_features_of_a_table_go_by_name(tmp_path: Path) -> None:
     x = torch.randn(20, 3)
     table = LabeledData(x, [0, 1] * 10, feature_names=["a", "b", "c"])
-    found = features.untrained("mlp", Normalize.of(table.take, 20, image=False), InputForm.of(table))
+    found = loading.untrained("mlp", Normalize.of(table.take, 20, image=False), InputForm.of(table))
     found.save(tmp_path / "backbone.safetensors")
-    loaded = features.load_backbone(tmp_path)
+    loaded = loading.load_backbone(tmp_path)
     assert loaded.form == InputForm((3,), True, ("a", "b", "c"))
     other = LabeledData(x[:, [2, 0, 1]], [0, 1] * 10, feature_names=["c", "a", "b"])
     assert torch.equal(loaded(other), found(table))

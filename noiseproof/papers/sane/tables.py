@@ -29,7 +29,8 @@ from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.training import SMALL, SMALL_DATA, cell, find_wrong, group, sets, spread, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
-from noiseproof.runs.features import Features, untrained
+from noiseproof.runs.loading import untrained
+from noiseproof.runs.trained import Features
 
 STRONG = "sane-strong"
 PAPER_RUN: dict[str, Any] = {**recipe("moco-cifar10", "pretrain"), "probe_every": 0}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from torch import nn
 
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
-from noiseproof.runs.predictor import load_model
+from noiseproof.runs.loading import load_model
 from noiseproof.training.fit import fit
 
 
@@ -56,3 +59,9 @@ def test_mistakes(digits, tmp_path):
     result = fit("mlp", digits[0], epochs=1, device="cpu")
     with pytest.raises(InputError, match=r"inputs must be \(n, 1, 8, 8\), got \(3, 64\)"):
         result.predict(torch.zeros(3, 64))
+
+
+def test_a_model_is_loaded_without_what_trains_it():
+    code = "import sys, noiseproof.runs.loading; print([name for name in sys.modules if 'noiseproof.training' in name])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

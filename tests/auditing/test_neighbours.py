@@ -1,0 +1,88 @@
+"""Neighbours: exact without the whole matrix, their weighted vote, and the labels that disagree with it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from noiseproof.auditing import neighbours
+from noiseproof.errors import InputError
+
+
+def features(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def slow_vote(bank, labels, query, k, temperature, classes):
+    """The definition, for one query, in double precision."""
+    cosine = [float(torch.nn.functional.cosine_similarity(query.double(), row.double(), dim=0)) for row in bank]
+    near = sorted(range(len(bank)), key=lambda j: -cosine[j])[:k]
+    votes = torch.zeros(classes, dtype=torch.float64)
+    for j in near:
+        votes[labels[j]] += torch.tensor(cosine[j] / temperature, dtype=torch.float64).exp()
+    return votes / votes.sum()
+
+
+def test_knn_agrees_with_its_definition():
+    bank, queries, labels = features(60, 5), features(7, 5, seed=1), torch.arange(60) % 3
+    ours = neighbours.knn(bank, labels, queries, k=9, temperature=0.05)
+    slow = torch.stack([slow_vote(bank, labels, query, 9, 0.05, 3) for query in queries])
+    torch.testing.assert_close(ours.double(), slow, atol=1e-5, rtol=1e-4)
+    everyone = neighbours.knn(bank, labels, queries, k=1000)  # more than there are
+    torch.testing.assert_close(everyone, neighbours.knn(bank, labels, queries, k=60))
+
+
+def test_neighbours_judge_a_label_without_its_own_vote():
+    bank, labels = features(40, 5), torch.arange(40) % 4
+    soft_label, suspicion = neighbours.neighbourhood(bank, labels, k=7, temperature=0.1)
+    for i in range(40):
+        others = torch.arange(40) != i
+        slow = slow_vote(bank[others], labels[others], bank[i], 7, 0.1, 4)
+        torch.testing.assert_close(soft_label[i].double(), slow, atol=1e-5, rtol=1e-4)
+        assert suspicion[i].item() == pytest.approx(1 - slow[labels[i]].item(), abs=1e-5)
+    all_others, _ = neighbours.neighbourhood(bank, labels, k=1000)
+    torch.testing.assert_close(all_others, neighbours.neighbourhood(bank, labels, k=39)[0])
+
+
+def test_neighbours_find_wrong_labels():
+    right = torch.arange(400) % 4
+    bank = torch.eye(4)[right] + 0.1 * features(400, 4)
+    wrong = torch.arange(400) % 5 == 0
+    labels = torch.where(wrong, (right + 1) % 4, right)
+    soft_label, suspicion = neighbours.neighbourhood(bank, labels)
+    assert suspicion[wrong].min() > suspicion[~wrong].max()
+    assert torch.equal(soft_label.argmax(dim=1), right)
+
+
+@pytest.mark.parametrize("exclude_self", [False, True])
+def test_blocks_do_not_matter(monkeypatch, exclude_self):
+    bank = features(300, 8)
+    whole = neighbours.nearest(bank, bank, 6, exclude_self=exclude_self)
+    monkeypatch.setattr(neighbours, "_COLUMNS", 64)
+    monkeypatch.setattr(neighbours, "_BLOCK", 64 * 7)
+    parts = neighbours.nearest(bank, bank, 6, exclude_self=exclude_self)
+    assert torch.equal(parts[1], whole[1])
+    torch.testing.assert_close(parts[0], whole[0])
+    own = torch.arange(300)[:, None]
+    assert ((whole[1] == own).any(dim=1) != exclude_self).all()
+
+
+NINE = torch.zeros(9, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: neighbours.knn(features(9, 2), NINE[:8], features(3, 2)), "labels must be int64"),
+        (lambda: neighbours.knn(features(9, 2), NINE, features(3, 3)), "must be features"),
+        (lambda: neighbours.knn(features(9, 2), NINE, features(3, 2), k=0), "k must be"),
+        (lambda: neighbours.knn(features(9, 2), NINE + 3, features(3, 2), num_classes=3), r"must lie in 0\.\.2"),
+        (lambda: neighbours.nearest(features(9, 2), features(9, 2), 9, exclude_self=True), "k must lie in 1..8"),
+        (lambda: neighbours.nearest(features(9, 2), features(8, 2), 3, exclude_self=True), "pass it twice"),
+        (lambda: neighbours.neighbourhood(features(9, 2), NINE[:8]), "labels must be int64"),
+        (lambda: neighbours.neighbourhood(features(1, 2), NINE[:1]), "k must lie"),
+    ],
+)
+def test_mistakes_are_one_sentence(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
