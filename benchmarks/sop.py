@@ -2,10 +2,10 @@
 
 python benchmarks/sop.py [--quick]     writes results/sop.json
 
-Whole steps (gather the batch's rows, forward, backward, optimizer, u and v), in processor time on one thread. All methods
-take turns within a round, so that a slow moment of the machine hits each of them; a ratio is that of the rounds' fastest
-times, its range over the rounds. Beside it, what the update of u and v would cost as in the authors' code, by
-torch.optim.SGD over all of them.
+Whole steps (gather the batch's rows, forward, backward, optimizer, u and v), in processor time on one thread. All
+methods take turns within a round, so that a slow moment of the machine hits each of them; a ratio is that of the
+rounds' fastest times, its range over the rounds. Beside it, what the update of u and v would cost as in the authors'
+code, by torch.optim.SGD over all of them.
 """
 
 from __future__ import annotations
