@@ -78,7 +78,8 @@ def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
     if name not in known:
         raise unknown(kind, name, known)
     build = known[name]
-    options = [key for key in inspect.signature(build).parameters if key != "self"]
+    parameters = inspect.signature(build).parameters
+    options = [key for key in parameters if key != "self"]
     for place, keyword in enumerate(keywords):
         if keyword.arg not in options:
             raise unknown(f"option of {kind} {name!r}:", str(keyword.arg), options or ["(it has none)"])
@@ -88,7 +89,7 @@ def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
         _build(argument, known, kind) if isinstance(argument, ast.Name) else _value(argument, known, kind)
         for argument in arguments
     ]
-    kwargs = {str(keyword.arg): _option(keyword, known, kind) for keyword in keywords}
+    kwargs = {str(keyword.arg): _option(keyword, parameters[str(keyword.arg)], known, kind) for keyword in keywords}
     try:
         inspect.signature(build).bind(*args, **kwargs)
     except TypeError as error:
@@ -96,11 +97,15 @@ def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
     return build(*args, **kwargs)
 
 
-def _option(keyword: ast.keyword, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:
+def _option(
+    keyword: ast.keyword, parameter: inspect.Parameter, known: Mapping[str, Callable[..., Any]], kind: str
+) -> Any:
     name = keyword.value.func if isinstance(keyword.value, ast.Call) else keyword.value
+    text = ast.unparse(keyword.value)
     if isinstance(name, ast.Name) and name.id.lower() not in known:
-        text = ast.unparse(keyword.value)
         raise InputError(f"cannot read {keyword.arg}={text} in {kind}; quote text: {keyword.arg}={text!r}")
+    if isinstance(name, ast.Name) and parameter.kind is parameter.KEYWORD_ONLY:  # what is wrapped comes first
+        raise InputError(f"{keyword.arg} must be a number, quoted text or a list, got the {kind} {text}")
     return _value(keyword.value, known, kind)
 
 

@@ -10,15 +10,16 @@ Appendix A.3. To the loss of sop.py it adds, with a second, strongly augmented v
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Run
-from noiseproof.methods.sop import SparseOverParameterization, floor, one_of
+from noiseproof.methods.sop import SparseOverParameterization, floor
 
 PRIORS = ("labels", "uniform")
 
@@ -38,6 +39,7 @@ def balance_loss(p: Tensor, prior: Tensor) -> Tensor:
     return -(prior * p.mean(dim=0).clamp_min(floor(p.shape[1])).log()).sum()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SOPPlus(SparseOverParameterization):
     """SOP with two regularisers: predictions agree over two augmentations, and keep to the shares of the classes.
 
@@ -51,7 +53,7 @@ class SOPPlus(SparseOverParameterization):
         consistency: λ_C, at least 0. The paper: 0.9.
         balance: λ_B, at least 0. The paper: 0.1.
         prior: shares of the classes: "labels" as in the (noisy) training labels, "uniform", or K numbers.
-        lr_u, lr_v, variant, visits, std, full_u, state_dtype, state_file: as of `SOP`.
+        lr_u, lr_v, variant, visits, std, full_u: as of `SOP`.
 
     Raises:
         InputError: an argument outside its range.
@@ -62,38 +64,24 @@ class SOPPlus(SparseOverParameterization):
     cost = "2×"
     num_views = 2
 
-    target: Tensor
+    consistency: float = 0.9
+    balance: float = 0.1
+    prior: str | Sequence[float] = "labels"
 
-    def __init__(
-        self,
-        *,
-        consistency: float = 0.9,
-        balance: float = 0.1,
-        prior: str | Sequence[float] = "labels",
-        lr_u: float | str = "auto",
-        lr_v: float | str = "auto",
-        variant: str = "authors",
-        visits: float = 15,
-        std: float = 1e-8,
-        full_u: bool = False,
-        state_dtype: str = "float32",
-        state_file: str | None = None,
-    ) -> None:
-        super().__init__(
-            lr_u=lr_u, lr_v=lr_v, variant=variant, visits=visits, std=std, full_u=full_u, state_dtype=state_dtype,
-            state_file=state_file,
-        )  # fmt: skip
-        self.consistency = checks.number("consistency", consistency, 0)
-        self.balance = checks.number("balance", balance, 0)
-        if isinstance(prior, str):
-            one_of("prior", prior, PRIORS)
-        elif (
-            not isinstance(prior, list | tuple)
-            or not prior
-            or not all(checks.number("a share of the prior", share, 0) > 0 for share in prior)
-        ):
-            raise InputError(f"prior must be 'labels', 'uniform' or a positive share for each class, got {prior!r}")
-        self.prior = prior if isinstance(prior, str) else list(prior)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.consistency = checks.number("consistency", self.consistency, 0)
+        self.balance = checks.number("balance", self.balance, 0)
+        if isinstance(self.prior, str):
+            if self.prior not in PRIORS:
+                raise unknown("prior", self.prior, PRIORS)
+            return
+        shares = self.prior if isinstance(self.prior, list | tuple) else ()
+        if not shares or not all(checks.number("a share of the prior", share, 0) > 0 for share in shares):
+            raise InputError(
+                f"prior must be 'labels', 'uniform' or a positive share for each class, got {self.prior!r}"
+            )
+        self.prior = list(shares)
 
     def start(self, run: Run) -> None:
         super().start(run)
@@ -111,11 +99,8 @@ class SOPPlus(SparseOverParameterization):
         weak, strong = checks.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
         p = weak.softmax(dim=1)
         paper = self.variant == "paper"
-        balance = balance_loss(p if paper else self.noise.corrected(p, batch.label, batch.index), self.target)
-        if batch.weight is not None:
-            balance = balance * batch.weight.mean()  # as the other two terms
-        return (
-            self.noise(weak, batch.label, batch.index, batch.weight)
-            + self.consistency * batch.mean(consistency_loss(weak, strong, both=paper))
-            + self.balance * balance
-        )
+        corrected = p if paper else self.noise.corrected(p, batch.label, batch.index)
+        balance = balance_loss(corrected, self.get_buffer("target"))
+        each = self.noise(weak, batch.label, batch.index, batch.weight)  # (B,)
+        each = each + self.consistency * consistency_loss(weak, strong, both=paper)
+        return batch.mean(each + self.balance * balance)

@@ -83,6 +83,7 @@ def test_parse(text: str, described: str) -> None:
         ("elr(beta=2)", r"beta must be a number in \[0, 1\), got 2"),
         ("elr(beta='a')", "beta must be a number"),
         ("elr(beta=gce)", "beta must be a number"),
+        ("sop(lr_u=early_stop(ce))", r"lr_u must be a number.* got the method early_stop\(ce\)"),
         ("elr(beta=1+x)", "cannot read"),
         ("elr(**{})", "elr"),
         ("early_stop(ce, criterion=distance(0.5))", r"quote text: criterion='distance\(0.5\)'"),
