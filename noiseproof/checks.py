@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,32 +15,50 @@ from noiseproof.errors import InputError
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, ends: str = "[]") -> float:
+def number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, ends: str = "[]", remedy: str = ""
+) -> float:
     """`value` as a float inside the interval from `low` to `high`; `ends` are its brackets, e.g. "(]".
 
     Raises:
-        InputError: not a finite number, or outside the interval.
+        InputError: not a finite number, or outside the interval; `remedy` says what to do where that is not plain.
     """
+    remedy = remedy and f"; {remedy}"
     interval = f"{'(' if low == -math.inf else ends[0]}{low:g}, {high:g}{')' if high == math.inf else ends[1]}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name} must be a number in {interval}, got {value!r}")
+        raise InputError(f"{name} must be a number in {interval}, got {value!r}{remedy}")
     number = float(value)
     above = number > low if ends[0] == "(" else number >= low
     below = number < high if ends[1] == ")" else number <= high
     if not (math.isfinite(number) and above and below):
-        raise InputError(f"{name} must lie in {interval}, got {value!r}")
+        raise InputError(f"{name} must lie in {interval}, got {value!r}{remedy}")
     return number
 
 
-def integer(name: str, value: Any, low: int) -> int:
+def integer(name: str, value: Any, low: int, *, remedy: str = "") -> int:
     """`value` as an int of at least `low`.
 
     Raises:
-        InputError: not an integer, or too small.
+        InputError: not an integer, or too small; `remedy` says what to do where that is not plain.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-        raise InputError(f"{name} must be an integer of at least {low}, got {value!r}")
+        remedy = remedy and f"; {remedy}"
+        raise InputError(f"{name} must be an integer of at least {low}, got {value!r}{remedy}")
     return int(value)
+
+
+def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple[float, float]:
+    """`value` as a pair (a, b) of floats with low <= a <= b <= high.
+
+    Raises:
+        InputError: not a pair of finite numbers, not in order, or outside.
+    """
+    pair = isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, Real) for end in value)
+    if not (pair and low <= value[0] <= value[1] <= high and math.isfinite(value[1])):
+        raise InputError(
+            f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {value!r}; reorder or clip it"
+        )
+    return float(value[0]), float(value[1])
 
 
 def reduction(value: Any) -> str:
