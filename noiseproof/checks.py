@@ -6,7 +6,7 @@ A check returns the value as it is kept, or raises an InputError that names the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:  # numbers are checked before anything heavy is imported
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, ends: str = "[]") -> float:
+def number(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, ends: str = "[]", remedy: str = ""
+) -> float:
     """`value` as a float inside the interval from `low` to `high`; `ends` are its brackets, e.g. "(]".
 
     Raises:
-        InputError: not a finite number, or outside the interval.
+        InputError: not a finite number, or outside the interval; `remedy` says what to do where that is not plain.
     """
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     above = number > low if ends[0] == "(" else number >= low
     below = number < high if ends[1] == ")" else number <= high
     if not (math.isfinite(number) and above and below):
-        raise InputError(f"{name} must be {_interval(low, high, ends)}, got {value!r}")
+        raise InputError(f"{name} must be {_interval(low, high, ends)}, got {value!r}{remedy and f'; {remedy}'}")
     return number
 
 
@@ -41,15 +43,15 @@ def _interval(low: float, high: float, ends: str) -> str:
 
 
 def integer(name: str, value: Any, low: int, high: int | None = None, *, remedy: str = "") -> int:
-    """`value` as an int from `low` on, to `high` if that is given; `remedy` says what else would do.
+    """`value` as an int from `low` on, to `high` if that is given.
 
     Raises:
-        InputError: not a whole number, or outside.
+        InputError: not a whole number, or outside; `remedy` says what to do where that is not plain.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):
         allowed = f"{low} or more" if high is None else f"from {low} to {high}"
-        raise InputError(f"{name} must be a whole number, {allowed}{f', {remedy}' if remedy else ''}, got {value!r}")
+        raise InputError(f"{name} must be a whole number, {allowed}, got {value!r}{remedy and f'; {remedy}'}")
     return int(value)
 
 
@@ -62,6 +64,20 @@ def require(condition: bool, name: str, value: Any, allowed: str) -> None:
     """Raise the standard sentence unless `condition` holds."""
     if not condition:
         raise InputError(f"{name} must be {allowed}, got {value!r}")
+
+
+def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple[float, float]:
+    """`value` as a pair (a, b) of floats with low <= a <= b <= high.
+
+    Raises:
+        InputError: not a pair of finite numbers, not in order, or outside.
+    """
+    pair = isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, Real) for end in value)
+    if not (pair and low <= value[0] <= value[1] <= high and math.isfinite(value[1])):
+        raise InputError(
+            f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {value!r}; reorder or clip it"
+        )
+    return float(value[0]), float(value[1])
 
 
 def reduction(value: Any) -> str:

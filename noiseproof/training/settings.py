@@ -102,7 +102,9 @@ def _is(*kinds: type, allowed: str) -> Callable[[str, Any], Any]:
 
 
 def _batch_size(name: str, value: Any) -> int | str:
-    return "all" if isinstance(value, str) and value == "all" else checks.integer(name, value, 2, remedy="or 'all'")
+    return (
+        "all" if isinstance(value, str) and value == "all" else checks.integer(name, value, 2, remedy="or pass 'all'")
+    )
 
 
 def _schedule(name: str, value: Any) -> Any:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-import subprocess
-import sys
-import types
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,16 +13,8 @@ from torch import Tensor
 
 from noiseproof.data import LabeledData
 from noiseproof.data import augment as A
-from noiseproof.data.augment import base
 from noiseproof.errors import InputError
 from noiseproof.training.setup import build_augments
-
-
-@pytest.fixture(params=["kernels", "tensors"], autouse=True)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything here holds for the compiled loops and for the tensor operations."""
-    monkeypatch.setattr(base, "KERNELS", request.param == "kernels")
-    return request.param
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -165,118 +151,6 @@ def test_an_empty_batch_stays_empty(op: A.Augmentation, floating: bool) -> None:
     assert none.dtype == some.dtype
 
 
-# Kernels against tensor operations, and what only kernels could get wrong
-
-
-NORMALIZE = {channels: A.Normalize([0.4, 0.5, 0.6][:channels], [0.2, 0.3, 0.4][:channels]) for channels in (1, 3)}
-SHAPES = [(12, 3, 20, 24), (12, 1, 20, 24), (1, 3, 33, 17), (5, 3, 9, 31), (3, 3, 224, 224)]
-
-
-def both_paths(op: A.Augmentation, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
-    """By kernels, by tensor operations; their draws are the same."""
-    results, states = [], []
-    for kernels in (True, False):
-        monkeypatch.setattr(base, "KERNELS", kernels)
-        g = seeded(11)
-        results.append(op(x, g))
-        states.append(g.get_state())
-    assert torch.equal(*states)
-    assert results[0].dtype == results[1].dtype
-    return results[0], results[1]
-
-
-def chains(channels: int) -> list[A.Augmentation]:
-    fixed = [op for op in OPERATIONS if not isinstance(op, A.RandAugment | A.Compose)]
-    normalize = NORMALIZE[channels]
-    return [
-        *fixed,
-        A.RandomCrop(padding=8, size=(30, 28)) if channels == 1 else A.RandomCrop(padding=8),
-        A.RandomResizedCrop((7, 40), as_float=True),
-        A.Compose([A.RandomCrop(), A.RandomFlip(), normalize]),
-        A.Compose([A.RandomCrop(3, mode="reflect"), A.RandomFlip(), normalize]),
-        A.Compose([A.RandomResizedCrop(16), A.RandomFlip(), normalize]),
-        A.Compose([A.RandomResizedCrop(16, as_float=True), normalize, A.RandomFlip()]),
-        A.Compose([A.policy("simclr", (20, 24)), normalize]),
-        A.Compose([A.ColorJitter(0.9, 0.9, 0.9, 0.5), A.GaussianBlur(kernel_size=7), normalize]),
-        A.Compose([A.GaussianBlur(p=0.7), normalize, A.GaussianBlur(p=0.7), normalize]),
-    ]
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("form", ["uint8", "float", "channels_last"])
-def test_kernels_give_what_tensor_operations_give(
-    shape: tuple[int, ...], form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x = images(*shape)
-    x = x if form == "uint8" else A.to_float(x)
-    x = x.to(memory_format=torch.channels_last) if form == "channels_last" else x
-    before = x.clone()
-    for op in chains(shape[1]):
-        if isinstance(op, A.RandomCrop) and op.size is not None and min(shape[2:]) + 2 * op.padding < max(op.size):
-            continue
-        ours, oracle = both_paths(op, x, monkeypatch)
-        if ours.dtype == torch.uint8 and isinstance(op, A.RandomResizedCrop):  # a tie may round either way
-            exact = op(x.double(), seeded(11))
-            near(ours, oracle, 1)
-            near((exact % 1)[ours != oracle], torch.full_like(exact[ours != oracle], 0.5), 1e-4)
-        elif ours.dtype == torch.uint8:
-            assert torch.equal(ours, oracle)
-        else:
-            ties = isinstance(op, A.Compose) and form == "uint8" and "as_float=False" in repr(op)
-            near(ours, oracle, 1 / 255 / 0.2 + 1e-5 if ties else 1e-5)
-    assert torch.equal(x, before)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-@pytest.mark.usefixtures("threads")
-def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    from noiseproof.data.augment import kernels
-
-    monkeypatch.setattr(kernels, "_PIECE", 5000)
-    monkeypatch.setattr(kernels, "_PIECE_TO_COPY", 5000)
-    x = images(37)
-    for op in chains(3):
-        results = []
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            results.append(op(x, seeded()))
-        assert torch.equal(results[0], results[1])
-        assert torch.equal(results[0], results[2])
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-@pytest.mark.usefixtures("threads")
-def test_a_failure_in_a_thread_is_raised() -> None:
-    from noiseproof.data.augment import kernels
-
-    def fail(start: int, end: int) -> None:
-        raise RuntimeError(f"{start} to {end}")
-
-    torch.set_num_threads(2)
-    with pytest.raises(RuntimeError, match=r"\d to \d"):
-        kernels._each(fail, 10, torch.zeros(8, 1, 4, 4))
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-def test_windows_outside_the_image_read_no_other_memory() -> None:
-    """Kernels keep positions inside; what they show then is of no use to anyone, but it is of the image."""
-    from noiseproof.data.augment import kernels
-
-    x = torch.full((4, 3, 8, 8), 7, dtype=torch.uint8)
-    far = torch.tensor([-(10**6), 10**6, -9, 9])
-    assert set(kernels.crop(x, far, far, (8, 8), 2, False, None, None).unique().tolist()) <= {0, 7}
-    assert set(kernels.crop(x, far, far, (8, 8), 2, True, None, None).unique().tolist()) == {7}
-    assert set(kernels.resized_crop(x, (far,) * 4, (5, 5), None, False, None).unique().tolist()) == {7}
-
-
 def test_nan_stays_visible() -> None:
     x = A.to_float(images())
     x[0, 1, 10, 12] = math.nan
@@ -284,37 +158,6 @@ def test_nan_stays_visible() -> None:
         out = op(x, seeded())
         assert bool(out[0].isnan().any())
         assert not bool(out[1:].isnan().any())
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-def test_numba_is_imported_by_the_first_batch(tmp_path: Path) -> None:
-    """Not before; and a place for its cache that cannot be written is no matter."""
-    nowhere = tmp_path / "file"
-    nowhere.touch()
-    code = (
-        "import sys, torch, noiseproof, noiseproof.data.augment as A\n"
-        "assert 'numba' not in sys.modules\n"
-        "A.RandomCrop()(torch.zeros(2, 3, 8, 8), torch.Generator())\n"
-        "assert 'numba' in sys.modules\n"
-    )
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(nowhere / "cache")}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("path", ["kernels"], indirect=True)
-def test_kernels_do_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numba
-
-    from noiseproof import jit as compiled
-
-    def nowhere(cache: bool = False, **options: object) -> object:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return numba.njit(**options)
-
-    monkeypatch.setattr(compiled, "numba", types.SimpleNamespace(njit=nowhere))
-    assert compiled.compiled()(lambda x: x + 1)(2) == 3
 
 
 # Geometry
@@ -327,10 +170,9 @@ def test_crop(mode: str, size: tuple[int, int], padding: int) -> None:
     x, g = images(), seeded()
     top = torch.randint(20 + 2 * padding - size[0] + 1, (12,), generator=g)
     left = torch.randint(24 + 2 * padding - size[1] + 1, (12,), generator=g)
-    mirrored = torch.rand(12, generator=g) < 0.5
-    out = A.crop(x, top, left, size=size, padding=padding, mode=mode, mirrored=mirrored)
+    out = A.crop(x, top, left, size=size, padding=padding, mode=mode)
     for i in range(12):
-        assert torch.equal(out[i], slow.crop(x[i], int(top[i]), int(left[i]), size, padding, mode, bool(mirrored[i])))
+        assert torch.equal(out[i], slow.crop(x[i], int(top[i]), int(left[i]), size, padding, mode))
 
 
 def test_flip() -> None:
@@ -340,27 +182,11 @@ def test_flip() -> None:
         assert torch.equal(out[i], x[i].flip(2) if mirrored[i] else x[i])
 
 
-CROPS = [A.RandomCrop(), A.RandomCrop(padding=2, mode="reflect"), A.RandomResizedCrop(20)]
-
-
-@pytest.mark.parametrize("crop", CROPS, ids=repr)
-def test_fused_crop_and_flip_is_the_chain(crop: A.Operation) -> None:
-    x, g, h = images(), seeded(7), seeded(7)
-    flip = A.RandomFlip()
-    chain = flip(crop(x, g), g)
-    assert torch.equal(A.Compose([crop, flip])(x, h), chain)
-    assert torch.equal(g.get_state(), h.get_state())
-
-
-def test_chains_share_work_and_give_the_same() -> None:
-    """Fused, nested and normalised in place, against one operation after the other; the input stays as it was."""
+def test_a_chain_is_one_operation_after_the_other() -> None:
     operations = [
         A.RandomResizedCrop(16, as_float=True),
         A.RandomFlip(),
         A.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
-        A.RandomGrayscale(0.2),
-        A.GaussianBlur(p=0.5),
-        A.RandomGrayscale(0.1),
         A.Normalize([0.4, 0.5, 0.6], [0.2, 0.3, 0.4]),
     ]
     for x in (images(32), A.to_float(images(32))):
@@ -368,13 +194,11 @@ def test_chains_share_work_and_give_the_same() -> None:
         expected = x
         for op in operations:
             expected = op(expected, g)
-        out = A.Compose([A.Compose(operations[:4]), *operations[4:]])(x, h)
-        near(out, expected, 1e-5)
+        assert torch.equal(A.Compose([A.Compose(operations[:2]), *operations[2:]])(x, h), expected)
         assert torch.equal(g.get_state(), h.get_state())
-        assert torch.equal(x, before)
         for quiet in ([A.RandomFlip(0)], [A.ToFloat()], [lambda y, generator: y]):
             A.Compose([*quiet, operations[-1]])(x, h)
-            assert torch.equal(x, before)
+        assert torch.equal(x, before)
 
 
 def test_random_crop_reaches_every_place() -> None:
@@ -388,16 +212,14 @@ def test_resized_crop(size: tuple[int, int]) -> None:
     x, g = A.to_float(images()), seeded()
     op = A.RandomResizedCrop(size, scale=(0.1, 1))
     window = op.draw(x, g)
-    mirrored = torch.arange(12) % 2 == 0
-    out = A.resized_crop(x, *window, size=size, mirrored=mirrored)
+    out = A.resized_crop(x, *window, size=size)
     for i in range(12):
         top, left, height, width = (int(p[i]) for p in window)
         assert 0 <= top <= 20 - height
         assert 0 <= left <= 24 - width
         assert height >= 1
         assert width >= 1
-        expected = slow.resized_crop(x[i], top, left, height, width, size)
-        near(out[i], expected.flip(2) if mirrored[i] else expected, 1e-5)
+        near(out[i], slow.resized_crop(x[i], top, left, height, width, size), 1e-5)
 
 
 def test_resized_crop_boxes_follow_scale_and_ratio() -> None:
@@ -499,14 +321,6 @@ def test_blends() -> None:
     near(A.grayscale(x), grey[:, None].expand_as(x), 1e-6)
 
 
-@pytest.mark.parametrize("adjust", [A.adjust_brightness, A.adjust_contrast, A.adjust_saturation, A.adjust_hue])
-def test_in_place_is_the_same(adjust: object) -> None:
-    x, factor = A.to_float(images()), torch.linspace(0, 0.5, 12)
-    y = x.clone()
-    assert adjust(y, factor, out=y) is y
-    assert torch.equal(y, adjust(x, factor))
-
-
 # PIL rounds to 256 levels at each step, ours does not round: the tolerances are in levels.
 @pytest.mark.parametrize(
     ("name", "parameter", "levels"),
@@ -603,7 +417,7 @@ def test_normalize() -> None:
 
 @pytest.mark.parametrize("block", [5, 1500, 2**20])
 def test_normalize_of(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noiseproof.data.augment.colour._BLOCK", block)
+    monkeypatch.setattr("noiseproof.data.augment.normalize._BLOCK", block)
     x = images(23)
     normalize = A.Normalize.of(lambda index: x[index], 23, image=True)
     out = normalize(x)
@@ -656,21 +470,26 @@ def test_policies() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: A.RandomFlip(1.5), r"p must lie in \[0, 1\], got 1.5"),
-        (lambda: A.RandomCrop(padding=-1), "padding must be .* got -1"),
+        (lambda: A.RandomFlip(1.5), r"p must be a number in \[0, 1\], got 1.5"),
+        (lambda: A.RandomCrop(padding=-1), "padding must be .* got -1; pass a whole number of pixels, 0 or more"),
+        (lambda: A.RandomCrop(padding=1.5), "padding must be .* got 1.5"),
         (lambda: A.RandomCrop(mode="wrap"), "mode must be 'zeros' or 'reflect', got 'wrap'"),
         (lambda: A.RandomCrop(padding=0, size=40)(images(), seeded()), "size must fit .* 20×24 .* got 40×40"),
         (lambda: A.RandomCrop(padding=20, mode="reflect")(images(), seeded()), "padding must be less .* got 20"),
-        (lambda: A.Cutout(0), "size must be a positive"),
-        (lambda: A.ColorJitter(brightness=-1), "brightness must be at least 0, got -1"),
-        (lambda: A.ColorJitter(hue=0.7), "hue must lie"),
+        (lambda: A.Cutout(0), "size must be a whole number, 1 or more, got 0; pass"),
+        (lambda: A.ColorJitter(brightness=-1), r"brightness must be a number, 0 or more, got -1; pass 0"),
+        (lambda: A.ColorJitter(hue=0.7), r"hue must be a number in \[0, 0.5\], got 0.7; divide"),
         (lambda: A.GaussianBlur(kernel_size=4), "kernel_size must be odd"),
         (lambda: A.GaussianBlur(sigma=(2, 1)), "sigma must be a pair"),
+        (lambda: A.GaussianBlur(sigma=0.5), "sigma must be a pair .* got 0.5"),
         (lambda: A.GaussianBlur(kernel_size=99)(images(), seeded()), "kernel_size must be less"),
-        (lambda: A.RandomResizedCrop(0), "size must be a positive"),
-        (lambda: A.RandomResizedCrop(8, scale=(0.5, 2)), "scale must be a pair"),
+        (lambda: A.RandomResizedCrop(0), "size must be a whole number, 1 or more, got 0; pass"),
+        (
+            lambda: A.RandomResizedCrop(8, scale=(0.5, 2)),
+            r"scale must be a pair \(a, b\) with 0 <= a <= b <= 1, got \(0.5, 2\); reorder or clip",
+        ),
         (lambda: A.RandAugment(magnitude=11), "magnitude must be a pair"),
-        (lambda: A.RandAugment(num_ops=-1), "num_ops must be at least 0"),
+        (lambda: A.RandAugment(num_ops=-1), "num_ops must be a whole number, 0 or more, got -1; pass 0"),
         (lambda: A.RandAugment(operations=["rotat"]), "unknown operation 'rotat'; did you mean 'rotate'"),
         (lambda: A.RandAugment(operations=[]), "operations must name"),
         (lambda: A.RandAugment(space="imagenet"), "unknown space"),
@@ -681,7 +500,10 @@ def test_policies() -> None:
         (lambda: A.Normalize([0.5], [0.0]), "std must be positive"),
         (lambda: A.Normalize([0.5], [1.0, 1.0]), "mean and std must be vectors"),
         (lambda: A.Normalize([0.5], [1.0])(images()), r"x must be \(B, 1, ...\)"),
-        (lambda: A.Normalize.of(lambda index: images(), 0, image=True), "n must be at least 1"),
+        (
+            lambda: A.Normalize.of(lambda index: images(), 0, image=True),
+            "n must be a whole number, 1 or more, got 0; pass a data set",
+        ),
     ],
 )
 def test_mistakes_are_named(make: object, words: str) -> None:

@@ -65,12 +65,11 @@ def blend(other: Tensor, x: Tensor, factor: float) -> Tensor:
     return (factor * x + (1 - factor) * other).clamp(0, 1)
 
 
-def crop(x: Tensor, top: int, left: int, size: tuple[int, int], padding: int, mode: str, mirrored: bool) -> Tensor:
-    """Pad, cut, mirror one image."""
+def crop(x: Tensor, top: int, left: int, size: tuple[int, int], padding: int, mode: str) -> Tensor:
+    """Pad and cut one image."""
     mode = {"zeros": "constant", "reflect": "reflect"}[mode]
     padded = F.pad(x[None].double(), (padding,) * 4, mode=mode)[0].to(x.dtype)
-    window = padded[:, top : top + size[0], left : left + size[1]]
-    return window.flip(2) if mirrored else window
+    return padded[:, top : top + size[0], left : left + size[1]]
 
 
 def resized_crop(x: Tensor, top: int, left: int, height: int, width: int, size: tuple[int, int]) -> Tensor:

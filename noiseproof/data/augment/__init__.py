@@ -4,17 +4,15 @@
     view = augment(images, generator)          # uint8 or float images -> float images
     inputs = normalize(view)                   # Normalize(mean, std)
 
-Any device, and the same seed gives the same parameters on all of them. Files: geometry.py (where pixels come from),
-colour.py (what they show), policy.py (chains, RandAugment, named policies); base.py and filters.py hold what they
-share. All are tensor operations without a loop over examples; on the CPU, kernels.py has compiled loops for crops,
-flips, colour jitter, grayscale, blur and the normalisation after them, with the same draws and results.
+Any device, and the same seed gives the same parameters on all of them: tensor operations without a loop over examples.
+Files: geometry.py and resize.py (where pixels come from), colour.py (what they show), normalize.py, policy.py (chains,
+RandAugment, named policies); base.py and filters.py hold what they share.
 """
 
 from noiseproof.data.augment.base import Augmentation, Operation, to_float
 from noiseproof.data.augment.colour import (
     ColorJitter,
     GaussianBlur,
-    Normalize,
     RandomGrayscale,
     ToFloat,
     adjust_brightness,
@@ -35,17 +33,16 @@ from noiseproof.data.augment.geometry import (
     Cutout,
     RandomCrop,
     RandomFlip,
-    RandomResizedCrop,
     affine,
     affine_matrix,
     crop,
     cutout,
     flip,
-    resized_crop,
     rotate,
     shear,
     translate,
 )
+from noiseproof.data.augment.normalize import Normalize
 from noiseproof.data.augment.policy import (
     KEEP_COLOURS,
     OPERATIONS,
@@ -56,6 +53,7 @@ from noiseproof.data.augment.policy import (
     apply_each,
     policy,
 )
+from noiseproof.data.augment.resize import RandomResizedCrop, resized_crop
 
 __all__ = [
     "KEEP_COLOURS",

@@ -1,21 +1,15 @@
-"""What the operations share: the checks at the door, the draws, and the ways to touch only some rows of a batch."""
+"""What the operations share: the checks at the door, the draws, and a change of some rows of a batch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
-
-if TYPE_CHECKING:
-    from noiseproof.data.augment.colour import Normalize
-
-KERNELS = find_spec("numba") is not None  # tests turn it off to have tensor operations on the CPU too
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]  # (B, C, H, W) images -> (B, C, H', W') images
 
@@ -25,7 +19,7 @@ class Operation(ABC):
 
     The generator lives on the CPU and gives small vectors, which move to the images' device: a seed means the same
     parameters on every device. The number of draws depends on the shape of the batch alone. The input is never
-    changed; an operation that has nothing to do returns it.
+    changed; an operation that has nothing to do may return it.
     """
 
     @abstractmethod
@@ -35,24 +29,6 @@ class Operation(ABC):
     def __repr__(self) -> str:
         options = (f"{key}={value!r}" for key, value in vars(self).items() if not key.startswith("_"))
         return f"{type(self).__name__}({', '.join(options)})"
-
-
-class Pass(Operation):
-    """An operation that `Compose` may hand the `Normalize` after it, to be done while it writes the images."""
-
-    @abstractmethod
-    def run(
-        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
-    ) -> Tensor:
-        """Augment images (B, C, H, W) and then normalise them; x may be overwritten if it is fresh."""
-
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        return self.run(x, generator)
-
-
-def use_kernels(x: Tensor) -> bool:
-    """Whether images take the compiled loops of kernels.py; else, tensor operations, which work on any device."""
-    return KERNELS and x.device.type == "cpu" and x.dtype in (torch.uint8, torch.float32) and not x.requires_grad
 
 
 def check_images(x: Tensor) -> None:
@@ -68,33 +44,35 @@ def check_images(x: Tensor) -> None:
         )
 
 
-def check_probability(name: str, value: float) -> float:
-    """The value, if it is a probability."""
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} must lie in [0, 1], got {value}; pass a probability")
-    return float(value)
-
-
-def check_positive(name: str, value: int) -> int:
-    """The value, if it is a positive whole number."""
-    if int(value) != value or value < 1:
-        raise InputError(f"{name} must be a positive whole number of pixels, got {value}; pass at least 1")
-    return int(value)
-
-
-def check_range(name: str, value: Sequence[float], low: float, high: float = float("inf")) -> tuple[float, float]:
-    """The value as a pair, if low <= value[0] <= value[1] <= high."""
-    if len(value) != 2 or not low <= value[0] <= value[1] <= high:
+def check_grey_or_colour(x: Tensor) -> None:
+    """Raise unless x is a batch of images of one or three channels."""
+    check_images(x)
+    if x.shape[1] not in (1, 3):
         raise InputError(
-            f"{name} must be a pair (a, b) with {low} <= a <= b <= {high}, got {value}; reorder or clip it"
+            f"x must have 1 (grey) or 3 (red, green, blue) channels for a colour operation, got {x.shape[1]}; "
+            "use geometric operations alone on other images"
         )
-    return float(value[0]), float(value[1])
 
 
-def as_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a size given as one number or two."""
-    height, width = (size, size) if isinstance(size, int) else size
-    return check_positive(name, height), check_positive(name, width)
+def probability(name: str, value: float) -> float:
+    """`value`, if it is one."""
+    return checks.number(name, value, 0, 1, remedy="pass a probability")
+
+
+def pixels(name: str, value: int, low: int = 1) -> int:
+    """`value`, if it is a number of pixels, of at least `low`."""
+    return checks.integer(name, value, low, remedy=f"pass a whole number of pixels, {low} or more")
+
+
+def height_and_width(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
+    """Both, of a size given as one number or two."""
+    height, width = size if isinstance(size, Sequence) else (size, size)
+    return pixels(name, height), pixels(name, width)
+
+
+def size_of(x: Tensor) -> tuple[int, int]:
+    """Height and width of images (B, C, H, W)."""
+    return x.shape[2], x.shape[3]
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -122,94 +100,17 @@ def column(parameter: Tensor, x: Tensor) -> Tensor:
     return parameter.to(x.device, x.dtype if x.is_floating_point() else None).view(-1, 1, 1, 1)
 
 
-BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAYSCALE, BLUR = range(6)  # the kinds of steps that kernels.py knows
+def change_rows(x: Tensor, chosen: Tensor, change: Callable[..., Tensor], *parameters: Tensor) -> Tensor:
+    """x with `change(rows, *their parameters)` in place of the chosen rows; the others come back to the bit.
 
-
-class Step(NamedTuple):
-    """A change of float images that has a parameter for each."""
-
-    kind: int
-    do: Callable[..., Tensor]  # (x, parameter, out=x) -> the result, as tensor operations; may overwrite x
-    parameter: Tensor  # (B,), on the CPU
-    taps: int = 0  # of a blur
-
-
-class Change(NamedTuple):
-    """What to do to some rows of a batch of float images."""
-
-    chosen: Tensor  # (B,) boolean, on the CPU
-    steps: Sequence[Step]
-
-
-def change_rows(x: Tensor, changes: Sequence[Change]) -> Tensor:
-    """x after each change to its rows, in turn; the rows that a change does not choose come back to the bit.
-
-    Work is spent on the chosen rows alone. A few are changed where they are; many are brought to the front, so that
-    they lie side by side, and all are put back in order at the end: a copy of whole rows in a new order costs less
-    than writing scattered rows.
+    Args:
+        x: images (B, C, H, W).
+        chosen: (B,) boolean.
+        change: (images (m, C, H, W), parameters (m,) …) -> images (m, C, H, W).
+        parameters: (B,) each, where `chosen` is.
     """
-    at = torch.arange(len(x))  # where in y row i of x is
-    y, moved = x, False
-    for chosen, steps in changes:
-        rows = chosen.nonzero().squeeze(1)
-        if len(rows) == 0:
-            continue
-        if y is not x and 4 * len(rows) <= len(x):
-            there = at[rows].to(x.device)
-            y.index_copy_(0, there, _take_steps(y.index_select(0, there), steps, rows))
-            continue
-        order = torch.cat([rows, (~chosen).nonzero().squeeze(1)])
-        y = y.index_select(0, at[order].to(x.device))
-        at, moved = invert_order(order), True
-        front = y[: len(rows)]
-        changed = _take_steps(front, steps, rows)
-        if changed is not front:
-            front.copy_(changed)
-    return y.index_select(0, at.to(x.device)) if moved else y
-
-
-def _take_steps(x: Tensor, steps: Sequence[Step], rows: Tensor) -> Tensor:
-    for step in steps:
-        x = step.do(x, step.parameter[rows], out=x)
-    return x
-
-
-def invert_order(order: Tensor) -> Tensor:
-    """The permutation that undoes one."""
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-
-
-class RowOperation(Operation):
-    """An operation on float images that leaves some rows alone. `Compose` does neighbouring ones in one go."""
-
-    @abstractmethod
-    def plan(self, x: Tensor, generator: torch.Generator) -> Change:
-        """Check x, of which only the shape counts, and draw the parameters."""
-
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        return RowOperations([self])(x, generator)
-
-
-class RowOperations(Pass):
-    """Neighbouring row operations in one go: the same draws and the same result, with fewer passes over memory."""
-
-    def __init__(self, operations: list[RowOperation]) -> None:
-        self.operations = operations
-
-    def run(
-        self, x: Tensor, generator: torch.Generator, normalize: Normalize | None = None, fresh: bool = False
-    ) -> Tensor:
-        changes = [operation.plan(x, generator) for operation in self.operations]
-        y = to_float(x)
-        fresh = fresh or y is not x
-        if not use_kernels(y):
-            y = change_rows(y, changes)
-            return y if normalize is None else normalize(y, out=y if fresh or y is not x else None)
-        steps = [(s.kind, s.taps, s.parameter, change.chosen) for change in changes for s in change.steps]
-        if normalize is None and not any(bool(change.chosen.any()) for change in changes):
-            return y
-        from noiseproof.data.augment import kernels
-
-        y = y.contiguous() if fresh or not y.is_contiguous() else y.clone()
-        kernels.change(y, steps, None if normalize is None else normalize.affine(y.shape, y.dtype))
-        return y
+    rows = chosen.nonzero().squeeze(1)
+    if len(rows) == 0:
+        return x
+    there = rows.to(x.device)
+    return x.index_copy(0, there, change(x.index_select(0, there), *(parameter[rows] for parameter in parameters)))

@@ -8,81 +8,39 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.data.augment import colour
 from noiseproof.data.augment.base import (
     Augmentation,
     Operation,
-    Pass,
-    RowOperation,
-    RowOperations,
-    as_pair,
-    check_probability,
-    check_range,
-    invert_order,
+    check_grey_or_colour,
+    height_and_width,
+    probability,
+    size_of,
     to_float,
     uniform,
     whole,
 )
-from noiseproof.data.augment.geometry import (
-    CropAndFlip,
-    Cutout,
-    RandomCrop,
-    RandomFlip,
-    RandomResizedCrop,
-    Windowed,
-    affine,
-    affine_matrix,
-)
+from noiseproof.data.augment.geometry import Cutout, RandomCrop, RandomFlip, affine, affine_matrix
+from noiseproof.data.augment.resize import RandomResizedCrop
 from noiseproof.errors import InputError, unknown
 
 KEEP_COLOURS = (RandomCrop, RandomFlip, RandomResizedCrop, Cutout)
 
 
 class Compose(Operation):
-    """One operation after the other.
-
-    A crop and the flip right after it are done in one pass, and so are neighbouring operations on some of the rows;
-    a normalisation is done in the pass before it, or overwrites what it made: with the same draws and the same result.
-    """
+    """One operation after the other."""
 
     def __init__(self, operations: Sequence[Augmentation]) -> None:
         self.operations = list(operations)
-        self._fused = _fuse(self.operations)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        fresh = False  # whether x is memory that an operation of this chain made
-        for operation, normalize in self._fused:
-            if isinstance(operation, Pass):
-                y = operation.run(x, generator, normalize, fresh)
-            elif isinstance(operation, colour.Normalize):
-                y = operation(x, out=x if fresh and x.is_floating_point() else None)
-            else:
-                y = operation(x, generator)
-            fresh = isinstance(operation, Operation | colour.Normalize) and (fresh or y is not x)
-            x = y
+        for operation in self.operations:
+            x = operation(x, generator)
         return x
 
     def __repr__(self) -> str:
         return f"Compose([{', '.join(map(repr, self.operations))}])"
-
-
-def _fuse(operations: Sequence[Augmentation]) -> list[tuple[Augmentation, colour.Normalize | None]]:
-    """The operations in as few passes as can be, each with the normalisation that it takes on."""
-    flat: list[Augmentation] = []
-    for operation in operations:
-        flat.extend(operation.operations if isinstance(operation, Compose) else [operation])
-    fused: list[tuple[Augmentation, colour.Normalize | None]] = []
-    for operation in flat:
-        before = fused[-1][0] if fused and fused[-1][1] is None else None
-        if isinstance(operation, RandomFlip) and isinstance(before, Windowed):
-            fused[-1] = CropAndFlip(before, operation), None
-        elif isinstance(operation, colour.Normalize) and isinstance(before, Pass):
-            fused[-1] = before, operation
-        elif isinstance(operation, RowOperation) and isinstance(before, RowOperations):
-            before.operations.append(operation)
-        else:
-            fused.append((RowOperations([operation]) if isinstance(operation, RowOperation) else operation, None))
-    return fused
 
 
 class Range(NamedTuple):
@@ -167,12 +125,10 @@ class RandAugment(Operation):
         operations: Sequence[str] = STRONG,
         space: Literal["uda", "clsa"] = "uda",
     ) -> None:
-        if num_ops < 0:
-            raise InputError(f"num_ops must be at least 0, got {num_ops}; pass 0 for none")
         pair = (magnitude, magnitude) if isinstance(magnitude, int | float) else magnitude
-        self.num_ops = num_ops
-        self.magnitude = check_range("magnitude", pair, 0, 10)
-        self.p = check_probability("p", p)
+        self.num_ops = checks.integer("num_ops", num_ops, 0, remedy="pass 0 for none")
+        self.magnitude = checks.interval("magnitude", pair, 0, 10)
+        self.p = probability("p", p)
         for name in operations:
             if name not in OPERATIONS:
                 raise unknown("operation", name, OPERATIONS)
@@ -189,7 +145,7 @@ class RandAugment(Operation):
         self._signed = torch.tensor([r.signed for r in ranges])
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        colour._check_colour(x)
+        check_grey_or_colour(x)
         x = to_float(x)
         for _ in range(self.num_ops):
             code = self._code[whole(generator, len(x), len(self._code))]
@@ -221,11 +177,11 @@ def apply_each(x: Tensor, code: Tensor, value: Tensor) -> Tensor:
         start = end
     if start < len(x):
         done.append(_warp(x[start:], code[start:], value[start:]))
-    return torch.cat(done).index_select(0, invert_order(order).to(x.device))
+    return torch.cat(done).index_select(0, order.argsort().to(x.device))
 
 
 def _warp(x: Tensor, code: Tensor, value: Tensor) -> Tensor:
-    height, width = x.shape[2:]
+    height, width = size_of(x)
     of = {name: value * (code == OPERATIONS.index(name)) for name in AFFINE}
     matrix = affine_matrix(
         size=(height, width),
@@ -291,4 +247,4 @@ def policy(name: str, image_size: int | tuple[int, int]) -> Compose:
     """
     if name not in POLICIES:
         raise unknown("augmentation", name, POLICIES)
-    return Compose(POLICIES[name](as_pair("image_size", image_size)))
+    return Compose(POLICIES[name](height_and_width("image_size", image_size)))
