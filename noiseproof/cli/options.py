@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -20,7 +20,7 @@ import typer
 
 from noiseproof.cli.app import app, interruptible
 from noiseproof.errors import InputError
-from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, about, settings_of
+from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, setting, settings_of
 
 Options = dict[str, Any]
 UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
@@ -28,53 +28,29 @@ OF_THE_CALL = ("out", "resume", "quiet")
 PATHS = ("data", "test", "labels", "init")  # made absolute: a run may be resumed from another folder
 
 
+def source(help: str, kind: Any = str | None) -> Any:
+    """A setting that says how to read the data."""
+    return setting(None, help, panel=DATA, option=kind)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """How to read the data."""
 
-    label_column: str | None = field(
-        default=None, metadata=about("The column that holds the label.", panel=DATA, option=str | None)
-    )
-    image_column: str | None = field(
-        default=None, metadata=about("The column that holds the image.", panel=DATA, option=str | None)
-    )
-    feature_columns: str | None = field(
-        default=None,
-        metadata=about(
-            "The columns to use as features: a,b,c; by default all but the label.", panel=DATA, option=str | None
-        ),
-    )
-    image_size: int | None = field(
-        default=None, metadata=about("Resize images to this many pixels.", panel=DATA, option=int | None)
-    )
-    limit: int | None = field(
-        default=None, metadata=about("Use only so many training examples.", panel=DATA, option=int | None)
-    )
-    test: str | None = field(
-        default=None,
-        metadata=about(
-            "A test set; by default the source's own, else a fifth of the data.", panel=DATA, option=str | None
-        ),
-    )
+    label_column: str | None = source("The column that holds the label.")
+    image_column: str | None = source("The column that holds the image.")
+    feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
+    image_size: int | None = source("Resize images to this many pixels.", int | None)
+    limit: int | None = source("Use only so many training examples.", int | None)
+    test: str | None = source("A test set; by default the source's own, else a fifth of the data.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySource(Source):
     """And how to replace or corrupt its labels."""
 
-    noise: str | None = field(
-        default=None,
-        metadata=about(
-            "Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.", panel=DATA,
-            option=str | None,
-        ),
-    )  # fmt: skip
-    labels: str | None = field(
-        default=None,
-        metadata=about(
-            "Labels from another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt).", panel=DATA, option=str | None
-        ),
-    )
+    noise: str | None = source("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    labels: str | None = source("Labels from another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt).")
 
 
 def option(help: str, *names: str, panel: str, **more: Any) -> Any:
@@ -96,15 +72,15 @@ def parameters(*kinds: type) -> dict[str, inspect.Parameter]:
     found = {}
     for kind in kinds:
         own = inspect.signature(kind).parameters
-        for name, setting in settings_of(kind).items():
-            if setting.option is not None:
-                default = own[name].default if setting.command is SAME else setting.command
-                found[name] = _parameter(name, _annotated(setting), str(default) if setting.option is str else default)
+        for name, one in settings_of(kind).items():
+            if one.option is not None:
+                default = own[name].default if one.command is SAME else one.command
+                found[name] = _parameter(name, _annotated(one), str(default) if one.option is str else default)
     return found
 
 
-def _annotated(setting: Setting) -> Any:
-    return Annotated[setting.option, option(setting.help, panel=setting.panel, metavar=setting.metavar)]
+def _annotated(one: Setting) -> Any:
+    return Annotated[one.option, option(one.help, panel=one.panel, metavar=one.metavar)]
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -114,10 +90,10 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 def values(kind: type, options: Options) -> Options:
     """The arguments of a verb: those of its settings that are options, from the values of these."""
     found = {}
-    for name, setting in settings_of(kind).items():
-        if setting.option is not None:
+    for name, one in settings_of(kind).items():
+        if one.option is not None:
             value = options[name]
-            found[name] = value if setting.parse is None or value is None else setting.parse(value)
+            found[name] = value if one.parse is None or value is None else one.parse(value)
     return found
 
 
@@ -141,7 +117,7 @@ def with_options(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def training_command(
-    kind: type, source: type, *, data: str, epilog: str
+    kind: type, source_kind: type, *, data: str, epilog: str
 ) -> Callable[[Callable[[Options, bool, bool], None]], Callable[..., None]]:
     """Make a command of a function of (options, resume, quiet); `data` is the help of its argument."""
 
@@ -160,7 +136,7 @@ def training_command(
                 _parameter("context", typer.Context),
                 _parameter("data", Annotated[str | None, typer.Argument(help=data, show_default=False)], None),
                 _parameter("recipe", RECIPE, None),
-                *parameters(kind, source).values(),
+                *parameters(kind, source_kind).values(),
                 _parameter("out", OUT, None),
                 _parameter("resume", RESUME, False),
                 _parameter("quiet", QUIET, False),

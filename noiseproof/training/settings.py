@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True, kw_only=True)
     class Fitting(Training):
-        eval_examples: int | None = field(default=10_000, metadata=about("Training examples …", check, option=int))
+        eval_examples: int | None = setting(10_000, "Training examples evaluated …", check, option=int)
 
 From these classes come the signatures, checks and documentation of `fit` and `pretrain` (`verb`), the options of their
 command lines (cli/options.py), what a recipe may hold, and what config.json says of a run. To add a setting, add a
@@ -65,6 +65,11 @@ def about(help: str, check: Callable[[str, Any], Any] | None = None, **more: Any
     return {"setting": Setting(help, check, **more)}
 
 
+def setting(default: Any, help: str, check: Callable[[str, Any], Any] | None = None, **more: Any) -> Any:
+    """A field with a default that is a `Setting`."""
+    return field(default=default, metadata=about(help, check, **more))
+
+
 # What the command line gives, as values
 
 
@@ -88,7 +93,8 @@ def numbers(text: str) -> Any:
 
 
 positive = partial(checks.number, low=0, ends="()")
-count = partial(checks.integer, low=1)
+below_one = partial(checks.number, low=0, high=1, ends="[)")
+from_zero, count, from_two = (partial(checks.integer, low=low) for low in (0, 1, 2))
 
 
 def _is(*kinds: type, allowed: str) -> Callable[[str, Any], Any]:
@@ -105,6 +111,10 @@ def _batch_size(name: str, value: Any) -> int | str:
     return (
         "all" if isinstance(value, str) and value == "all" else checks.integer(name, value, 2, remedy="or pass 'all'")
     )
+
+
+def _seed(name: str, value: Any) -> int:
+    return checks.integer(name, value, 0, 2**63 - 1)
 
 
 def _schedule(name: str, value: Any) -> Any:
@@ -156,84 +166,45 @@ class Training:
         ),
     )  # fmt: skip
     data: LabeledData = field(kw_only=False, metadata=about("The training set.", panel=DATA))
-    epochs: int = field(default=30, metadata=about("Passes over the training set.", count, option=int))
-    batch_size: int | str = field(
-        default=128,
-        metadata=about("Examples in a step, or all.", _batch_size, option=str, parse=whole, metavar="INTEGER|all"),
+    epochs: int = setting(30, "Passes over the training set.", count, option=int)
+    batch_size: int | str = setting(
+        128, "Examples in a step, or all.", _batch_size, option=str, parse=whole, metavar="INTEGER|all"
     )
-    lr: float = field(default=0.05, metadata=about("Learning rate.", positive, option=float))
-    momentum: float = field(
-        default=0.9,
-        metadata=about(
-            "Momentum (Adam: its first beta).", partial(checks.number, low=0, high=1, ends="[)"), option=float
-        ),
-    )
-    weight_decay: float = field(
-        default=5e-4, metadata=about("Weight decay.", partial(checks.number, low=0), option=float)
-    )
-    optimizer: optimizers.Choice = field(
-        default="sgd",
-        metadata=about(
-            "sgd, adam, adamw or adadelta.", _optimizer, option=str,
-            python="Or a class of torch.optim, or a function from parameters to an optimizer.",
-        ),
+    lr: float = setting(0.05, "Learning rate.", positive, option=float)
+    momentum: float = setting(0.9, "Momentum (Adam: its first beta).", below_one, option=float)
+    weight_decay: float = setting(5e-4, "Weight decay.", partial(checks.number, low=0), option=float)
+    optimizer: optimizers.Choice = setting(
+        "sgd", "sgd, adam, adamw or adadelta.", _optimizer, option=str,
+        python="Or a class of torch.optim, or a function from parameters to an optimizer.",
     )  # fmt: skip
-    schedule: str | Callable[[schedules.Clock], float] = field(
-        default="cosine",
-        metadata=about(
-            "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", _schedule,
-            option=str, python="Or a function of a `Clock`.",
-        ),
+    schedule: str | Callable[[schedules.Clock], float] = setting(
+        "cosine", "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", _schedule,
+        option=str, python="Or a function of a `Clock`.",
     )  # fmt: skip
-    clip: float | None = field(
-        default=None, metadata=about("Largest norm of the gradient.", checks.optional(positive), option=float | None)
+    clip: float | None = setting(None, "Largest norm of the gradient.", checks.optional(positive), option=float | None)
+    precision: str = setting(
+        "float32", "float32, bfloat16, or auto: bfloat16 where the device is fast at it.", _precision, option=str
     )
-    precision: str = field(
-        default="float32",
-        metadata=about("float32, bfloat16, or auto: bfloat16 where the device is fast at it.", _precision, option=str),
+    test: LabeledData | None = setting(None, "A test set, used to report only.", panel=DATA)
+    seed: int = setting(0, "The same seed gives the same bits.", _seed, panel=RUN, option=int)
+    device: str | torch.device = setting("auto", "auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
+    out: str | Path | RunFolder | None = setting(
+        None, "The run's folder; without it nothing is written.", checks.optional(_out), panel=RUN, determines=False
     )
-    test: LabeledData | None = field(default=None, metadata=about("A test set, used to report only.", panel=DATA))
-    seed: int = field(
-        default=0,
-        metadata=about(
-            "The same seed gives the same bits.", partial(checks.integer, low=0, high=2**63 - 1), panel=RUN, option=int
-        ),
-    )
-    device: str | torch.device = field(
-        default="auto", metadata=about("auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
-    )
-    out: str | Path | RunFolder | None = field(
-        default=None,
-        metadata=about(
-            "The run's folder; without it nothing is written.", checks.optional(_out), panel=RUN, determines=False
-        ),
-    )
-    resume: bool = field(
-        default=False,
-        metadata=about(
-            "Continue the run in its folder, to the same bits as if it had never stopped.", checks.boolean, panel=RUN,
-            determines=False,
-        ),
+    resume: bool = setting(
+        False, "Continue the run in its folder, to the same bits as if it had never stopped.", checks.boolean,
+        panel=RUN, determines=False,
     )  # fmt: skip
-    checkpoint_seconds: float = field(
-        default=60.0, metadata=about("Save this often.", positive, panel=RUN, option=float, determines=False)
+    checkpoint_seconds: float = setting(60.0, "Save this often.", positive, panel=RUN, option=float, determines=False)
+    checkpoint_steps: int | None = setting(
+        None, "Save every so many steps, too.", checks.optional(count), panel=RUN, option=int | None, determines=False
     )
-    checkpoint_steps: int | None = field(
-        default=None,
-        metadata=about(
-            "Save every so many steps, too.", checks.optional(count), panel=RUN, option=int | None, determines=False
-        ),
+    progress: bool | Progress = setting(
+        False, "True for a bar (a plain log when not on a terminal).", _progress, panel=RUN, determines=False
     )
-    progress: bool | Progress = field(
-        default=False,
-        metadata=about("True for a bar (a plain log when not on a terminal).", _progress, panel=RUN, determines=False),
-    )
-    notes: dict[str, Any] | None = field(
-        default=None,
-        metadata=about(
-            "Anything, as JSON, to keep in config.json.", checks.optional(_is(dict, allowed="a dict, or None")),
-            panel=RUN, determines=False,
-        ),
+    notes: dict[str, Any] | None = setting(
+        None, "Anything, as JSON, to keep in config.json.", _is(dict, type(None), allowed="a dict, or None"),
+        panel=RUN, determines=False,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -250,35 +221,23 @@ class Fitting(Training):
         default="elr", kw_only=False,
         metadata=about("A method or a stack: elr, 'early_stop(elr(lam=7))'. See: noiseproof methods.", option=str),
     )  # fmt: skip
-    augment: Augment = field(
-        default="none",
-        metadata=about(
-            "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, "
-            "with a strong second view.",
-            option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
-        ),
+    augment: Augment = setting(
+        "none",
+        "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, with "
+        "a strong second view.",
+        option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
-    init: str | Path | Features | None = field(
-        default=None,
-        metadata=about(
-            "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
-            option=str | None,
-            python="Or its `Features`.",
-        ),
-    )
-    val: LabeledData | float | None = field(
-        default=None,
-        metadata=about(
-            "Share of the training set to hold out, noise included; it picks the best epoch.", panel=DATA,
-            option=float, command=0.1, python="Or a set of its own.",
-        ),
+    init: str | Path | Features | None = setting(
+        None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.", option=str | None,
+        python="Or its `Features`.",
     )  # fmt: skip
-    eval_examples: int | None = field(
-        default=10_000,
-        metadata=about(
-            "Training examples evaluated after each epoch; 0: none.", checks.optional(partial(checks.integer, low=0)),
-            panel=RUN, option=int,
-        ),
+    val: LabeledData | float | None = setting(
+        None, "Share of the training set to hold out, noise included; it picks the best epoch.", panel=DATA,
+        option=float, command=0.1, python="Or a set of its own.",
+    )  # fmt: skip
+    eval_examples: int | None = setting(
+        10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(from_zero), panel=RUN,
+        option=int, python="None: all.",
     )  # fmt: skip
 
 
@@ -290,52 +249,32 @@ class Pretraining(Training):
         default="sane", kw_only=False, metadata=about("sane, moco, or with options: 'sane(lam=0.5)'.", option=str)
     )
     epochs: int = 200
-    batch_size: int | str = field(
-        default=256, metadata=about("Images in a step.", partial(checks.integer, low=2), option=int)
-    )
+    batch_size: int | str = setting(256, "Images in a step.", from_two, option=int)
     lr: float = 0.03
     weight_decay: float = 1e-4
-    augment: Augment = field(
-        default="simclr",
-        metadata=about(
-            "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
-            option=str, parse=listed,
-        ),
+    augment: Augment = setting(
+        "simclr",
+        "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
+        option=str, parse=listed,
     )  # fmt: skip
-    mix_augment: str | None = field(
-        default=None,
-        metadata=about(
-            "Of the extra views of 'sane(crops=1)', e.g. sane-strong; by default as augment.",
-            checks.optional(_is(str, allowed="the name of an augmentation, or None")), option=str | None,
-        ),
+    mix_augment: str | None = setting(
+        None, "Of the extra views of 'sane(crops=1)', e.g. sane-strong; by default as augment.",
+        _is(str, type(None), allowed="the name of an augmentation, or None"), option=str | None,
     )  # fmt: skip
-    crop_sizes: Sequence[int] | None = field(
-        default=None,
-        metadata=about(
-            "Pixels of the extra views: 224,192,160,128,96; by default from the image's own down to 3/7 of it.",
-            checks.optional(_sizes), option=str | None, parse=numbers,
-        ),
+    crop_sizes: Sequence[int] | None = setting(
+        None, "Pixels of the extra views: 224,192,160,128,96; by default from the image's own down to 3/7 of it.",
+        checks.optional(_sizes), option=str | None, parse=numbers,
     )  # fmt: skip
-    dim: int = field(
-        default=128,
-        metadata=about("Outputs of the projection head.", partial(checks.integer, low=2), option=int),
+    dim: int = setting(128, "Outputs of the projection head.", from_two, option=int)
+    hidden: int | None = setting(
+        None, "Its hidden width; by default the number of features.", checks.optional(count), option=int | None
     )
-    hidden: int | None = field(
-        default=None,
-        metadata=about(
-            "Its hidden width; by default the number of features.", checks.optional(count), option=int | None
-        ),
-    )
-    probe_every: int | None = field(
-        default=None,
-        metadata=about(
-            "Epochs between probes, k-NN and linear; by default twenty in a run; 0: none.",
-            checks.optional(partial(checks.integer, low=0)), panel=RUN, option=int | None,
-        ),
+    probe_every: int | None = setting(
+        None, "Epochs between probes, k-NN and linear; by default twenty in a run; 0: none.",
+        checks.optional(from_zero), panel=RUN, option=int | None,
     )  # fmt: skip
-    probe_examples: int = field(
-        default=5000,
-        metadata=about("Training examples the probes know.", partial(checks.integer, low=10), panel=RUN, option=int),
+    probe_examples: int = setting(
+        5000, "Training examples the probes know.", partial(checks.integer, low=10), panel=RUN, option=int
     )
 
 

@@ -290,7 +290,7 @@ def test_crops_of_several_sizes(run):
         ({"augment": ["weak", "weak"], "mix_augment": "strong"}, "drop mix_augment"),
         ({"model": torch.nn.Linear(64, 10)}, "derive it from noiseproof.models.Backbone"),
         ({"batch_size": "all"}, "batch_size must be"),
-        ({"resume": True}, "resume needs"),
+        ({"resume": True}, "out must be the folder of the run to resume"),
         ({"dim": 1}, "dim must be"),
         ({"schedule": "anneal_on_loss(0.5, loss='full')"}, "pre-training does not have"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from noiseproof.data import LabeledData
+from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.report import Section, settings, write_page
 from noiseproof.training.fit import fit
 
@@ -54,10 +55,9 @@ def test_every_part_is_shown(tmp_path: Path) -> None:
 def test_the_report_of_a_fit_says_its_settings(
     digits: tuple[LabeledData, LabeledData], batch_size: int | str, tmp_path: Path
 ) -> None:
-    notes = {"command": {"data": "/data/photos", "noise": "symmetric:0.4"}}
+    folder = RunFolder(tmp_path / "run", command={"data": "/data/photos", "noise": "symmetric:0.4"})
     result = fit(
-        "mlp(widths=[8])", digits[0], "ce", epochs=1, batch_size=batch_size, seed=1234, device="cpu", notes=notes,
-        out=tmp_path / "run",
+        "mlp(widths=[8])", digits[0], "ce", epochs=1, batch_size=batch_size, seed=1234, device="cpu", out=folder,
     )  # fmt: skip
     n = len(result.run.data)
     assert settings(tmp_path / "run") == {
