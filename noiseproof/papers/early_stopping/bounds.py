@@ -45,6 +45,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.papers.early_stopping.clusters import (
     Activation,
@@ -284,8 +285,8 @@ def _setting(
     phi, least, n = _smooth(name), eigenvalue(centers, name), sum(sizes)
     if len(sizes) != len(centers) or min(sizes) < 1:
         raise InputError(f"sizes needs one number of at least 1 for each of {len(centers)} centres, got {list(sizes)}")
-    if not (0 < rho < 1 and 0 < failure < 1):
-        raise InputError(f"rho and failure must lie in (0, 1), got {rho} and {failure}")
+    for argument, value in (("rho", rho), ("failure", failure)):
+        checks.number(argument, value, 0, 1, ends="()")
     if least <= 1e-12:
         raise InputError("λ(C) is 0: two centres cannot be told apart (for erf, opposite ones cannot); move them")
     K = len(sizes)
