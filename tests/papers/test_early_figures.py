@@ -17,7 +17,7 @@ from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, best_epoch, corrupted, prepare
 from noiseproof.papers.early_stopping.spectra import BEFORE, RATIO, Figure5, Table1
 from noiseproof.papers.experiment import Done
-from noiseproof.papers.training import cell
+from noiseproof.papers.fits import cell
 
 NO_DATA = DataDir(None)
 DIGITS: dict[str, Any] = {"data": "digits", "examples": 400, "tested": 200}

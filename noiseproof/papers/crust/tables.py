@@ -23,7 +23,7 @@ from noiseproof.methods.crust import GROUPS, SELECTIONS
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.training import (
+from noiseproof.papers.fits import (
     ASYMMETRIC,
     SMALL,
     SMALL_DATA,

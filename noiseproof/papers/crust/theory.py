@@ -25,7 +25,7 @@ from noiseproof.papers.crust import bounds as coresets
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import spread
+from noiseproof.papers.fits import spread
 from noiseproof.training.fit import fit
 
 EARLY, LATE = "#2c6fbb", "#c0392b"

@@ -25,7 +25,7 @@ from noiseproof.method import Run
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import cell, find_wrong, group, spread
+from noiseproof.papers.fits import cell, find_wrong, group, spread
 from noiseproof.runs.plots import CURVES
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit

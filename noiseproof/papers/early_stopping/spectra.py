@@ -25,7 +25,7 @@ from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars, faint_grid, name_axes, new_figure
 from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, corrupted, percent, prepare
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import cell, group, spread
+from noiseproof.papers.fits import cell, group, spread
 from noiseproof.training.fit import fit
 
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends

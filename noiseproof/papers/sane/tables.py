@@ -26,7 +26,7 @@ from noiseproof.data.input_form import InputForm
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import SMALL, SMALL_DATA, cell, find_wrong, group, sets, spread, train
+from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, group, sets, spread, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
 from noiseproof.runs.loading import untrained

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from noiseproof.papers.drawing import bars
 from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.training import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell, group, spread
+from noiseproof.papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell, group, spread
 from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
 

@@ -17,7 +17,7 @@ from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import SMALL, SMALL_DATA, cell, spread, train
+from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, spread, train
 
 NOISES = (None, "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.4")
 CRITERIA = ("agreement", "val_accuracy", "val_loss", "changes", "mixture", "distance(0.5)", "knee")
