@@ -6,6 +6,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+BLUE, RED, GREEN, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "0.5"
+
 
 def new_figure(width: float, height: float) -> Any:
     """A matplotlib figure, in inches, that needs no screen."""
@@ -29,6 +33,34 @@ def faint_grid(axis: Any) -> None:
     """A faint grid, and no box."""
     axis.grid(alpha=0.25, lw=0.5)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def frame(axis: Any, title: str, x: str, y: str) -> None:
+    """Title and axis labels, a faint grid, and no box."""
+    name_axes(axis, title, x, y)
+    faint_grid(axis)
+
+
+def mean_and_range(axis: Any, x: Any, runs: np.ndarray, line: str = "-", *, alpha: float = 0.1, **style: Any) -> None:
+    """The mean of runs (seeds, T) as a line, and their range in its colour; `style` is matplotlib's, with `color`."""
+    axis.plot(x, runs.mean(0), line, **style)
+    axis.fill_between(x, runs.min(0), runs.max(0), color=style["color"], alpha=alpha, lw=0)
+
+
+def losses_apart(axis: Any, loss: np.ndarray, wrong: np.ndarray) -> None:
+    """Histograms of the losses (n,) of right and wrong labels (n,); the largest stand in the last bin."""
+    bins = np.linspace(0, max(1e-3, np.quantile(loss, 0.995)), 50)
+    for part, colour, legend in ((~wrong, BLUE, "label is right"), (wrong, RED, "label is wrong")):
+        axis.hist(loss[part].clip(max=bins[-1]), bins, color=colour, alpha=0.6, label=legend)
+    axis.legend(fontsize=8, frameon=False, loc="upper right")
+
+
+def legend_below(figure: Any, axes: Any, columns: int) -> None:
+    """One legend below for all panels."""
+    found = {}
+    for axis in axes.flat:
+        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
+    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
 
 
 def bars(values: dict[tuple[str, str], list[float]], path: Path, title: str, *, percent: bool = True) -> None:

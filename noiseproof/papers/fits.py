@@ -139,6 +139,11 @@ def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
     return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
 
 
+def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True) -> list[str]:
+    """The `spread` of each key over runs."""
+    return [spread([one[key] for one in figures], percent=percent) for key in keys]
+
+
 class Trained(Experiment):
     """An experiment whose cells are runs of `fit`."""
 
