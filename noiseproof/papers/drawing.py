@@ -41,9 +41,11 @@ def frame(axis: Any, title: str, x: str, y: str) -> None:
     faint_grid(axis)
 
 
-def mean_and_range(axis: Any, x: Any, runs: np.ndarray, line: str = "-", *, alpha: float = 0.1, **style: Any) -> None:
-    """The mean of runs (seeds, T) as a line, and their range in its colour; `style` is matplotlib's, with `color`."""
-    axis.plot(x, runs.mean(0), line, **style)
+def mean_and_range(axis: Any, x: Any, runs: np.ndarray, *, alpha: float = 0.1, **style: Any) -> None:
+    """The mean of runs (seeds, T) as a line, and their range in its `color`, where none of them is NaN."""
+    there = ~np.isnan(runs).any(0)
+    x, runs = np.asarray(x)[there], runs[:, there]
+    axis.plot(x, runs.mean(0), **style)
     axis.fill_between(x, runs.min(0), runs.max(0), color=style["color"], alpha=alpha, lw=0)
 
 

@@ -144,6 +144,25 @@ def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True)
     return [spread([one[key] for one in figures], percent=percent) for key in keys]
 
 
+def last_and_best(figures: Sequence[dict[str, Any]]) -> str:
+    """Test accuracy at the last epoch, and in brackets at the best by held-out noisy labels."""
+    return "{} ({})".format(*spreads(figures, "last", "best"))
+
+
+def crossed(
+    done: Iterable[Done],
+    corner: str,
+    row: Callable[[Cell], str],
+    column: Callable[[Cell], str],
+    entry: Callable[[list[dict[str, Any]]], str],
+) -> Table:
+    """A table whose entries are of the figures of the cells that share a row and a column."""
+    groups = group(done, lambda c: (row(c), column(c)))
+    columns = list(dict.fromkeys(key[1] for key in groups))
+    rows = [[name, *(entry(groups[name, one]) for one in columns)] for name in dict.fromkeys(key[0] for key in groups)]
+    return [corner, *columns], rows
+
+
 class Trained(Experiment):
     """An experiment whose cells are runs of `fit`."""
 
@@ -175,18 +194,16 @@ class Compared(Trained):
         ]
 
     def draw(self, done: list[Done], path: Path) -> None:
-        several = len({one.cell["data"] for one in done}) > 1
-        groups = group(done, lambda c: (c["method"], f"{c['data']} {c['noise']}" if several else c["noise"]))
+        column = _noise_of(done)
+        groups = group(done, lambda c: (c["method"], column(c)))
         bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["data"], c["method"], c["noise"]))
-        columns = list(dict.fromkeys((key[0], key[2]) for key in groups))
-        several = len({data for data, _ in columns}) > 1
-        header = ["test accuracy, last (best)", *[f"{data} {noise}" if several else noise for data, noise in columns]]
-        rows = []
-        for method in dict.fromkeys(key[1] for key in groups):
-            figures = [groups[data, method, noise] for data, noise in columns]
-            rows.append([method, *[f"{spread([f['last'] for f in fs])} ({spread([f['best'] for f in fs])})"
-                                   for fs in figures]])  # fmt: skip
-        return header, rows
+        corner = "test accuracy, last (best)"
+        return crossed(done, corner, lambda c: c["method"], _noise_of(done), last_and_best)
+
+
+def _noise_of(done: list[Done]) -> Callable[[Cell], str]:
+    """What to call the noise of a cell: with its data set where there are several."""
+    several = len({one.cell["data"] for one in done}) > 1
+    return lambda c: f"{c['data']} {c['noise']}" if several else c["noise"]

@@ -163,8 +163,8 @@ class Figure1(Corrupted):
             for key in self.lines:
                 runs = np.array([[100 * f["stages"][stage][key] for f in fs] for fs in groups.values()])  # (R, seeds)
                 legend, colour = CURVES[key]
-                style = {"color": colour, "lw": 1.6, "ms": 3.5, "label": legend}
-                mean_and_range(axis, list(groups), runs.T, "o-", alpha=0.18, **style)
+                style = {"color": colour, "marker": "o", "lw": 1.6, "ms": 3.5, "label": legend}
+                mean_and_range(axis, list(groups), runs.T, alpha=0.18, **style)
             right = [100 * (1 - np.mean([f["noise"] for f in fs])) for fs in groups.values()]
             axis.plot(list(groups), right, color="0.5", lw=1, ls=":", label="labels that are right")
             frame(axis, f"({letter}) {stage}", "corruption, %", "")

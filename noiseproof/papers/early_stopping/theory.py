@@ -76,14 +76,13 @@ class Figure6(Experiment):
         errors, *histograms = figure.subplots(1, 3)
         for name, runs in group(done, lambda c: c["activation"]).items():
             for key, colour, against in (("error", BLUE, "observed"), ("true_error", RED, "true")):
-                style = {"color": colour, "lw": 1.6, "label": f"{against} labels, {name}"}
                 values = 100 * np.array([one[key] for one in runs])  # (seeds, T)
-                mean_and_range(errors, runs[0]["at"], values, "-" if name == "relu" else ":", **style)
+                line, label = "-" if name == "relu" else ":", f"{against} labels, {name}"
+                mean_and_range(errors, runs[0]["at"], values, color=colour, ls=line, lw=1.6, label=label)
         every = [100 * np.mean(one.figures["wrong"]) for one in done]
         errors.axhline(np.mean(every), color=GREEN, lw=1.2, ls="--", label="labels that are wrong")
         shown, name = done[0].figures, done[0].cell["activation"]
-        stages = zip(histograms, ("early", "late"), (self.EARLY, self.LATE), "bc", strict=True)
-        for axis, stage, i, letter in stages:
+        for axis, stage, i, letter in zip(histograms, ("early", "late"), (self.EARLY, self.LATE), "bc", strict=True):
             errors.axvline(i, color=GREY, lw=0.8, ls=":")
             losses_apart(axis, np.array(shown["loss"][stage]), np.array(shown["wrong"]))
             axis.set_yscale("log")
