@@ -18,10 +18,8 @@ augmentation, so that so short a run memorises.
 
 from __future__ import annotations
 
-import math
-import statistics
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +29,7 @@ from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, crossed, group, spreads
 from noiseproof.training.fit import fit
 
 CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
@@ -121,46 +119,9 @@ def find_wrong(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float | No
     }
 
 
-def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[dict[str, Any]]]:
-    """The figures of cells that share a key, e.g. over the seeds; in order of appearance."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
-    for one in done:
-        groups.setdefault(key(one.cell), []).append(one.figures)
-    return groups
-
-
-def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
-    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
-    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
-    if not numbers:
-        return "–"
-    digits = 1 if percent else 3
-    text = f"{statistics.mean(numbers):.{digits}f}"
-    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
-
-
-def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True) -> list[str]:
-    """The `spread` of each key over runs."""
-    return [spread([one[key] for one in figures], percent=percent) for key in keys]
-
-
 def last_and_best(figures: Sequence[dict[str, Any]]) -> str:
     """Test accuracy at the last epoch, and in brackets at the best by held-out noisy labels."""
     return "{} ({})".format(*spreads(figures, "last", "best"))
-
-
-def crossed(
-    done: Iterable[Done],
-    corner: str,
-    row: Callable[[Cell], str],
-    column: Callable[[Cell], str],
-    entry: Callable[[list[dict[str, Any]]], str],
-) -> Table:
-    """A table whose entries are of the figures of the cells that share a row and a column."""
-    groups = group(done, lambda c: (row(c), column(c)))
-    columns = list(dict.fromkeys(key[1] for key in groups))
-    rows = [[name, *(entry(groups[name, one]) for one in columns)] for name in dict.fromkeys(key[0] for key in groups)]
-    return [corner, *columns], rows
 
 
 class Trained(Experiment):

@@ -154,8 +154,9 @@ def test_opposite_centres_are_one_to_erf_only() -> None:
 
 def test_theorem_2_3_has_the_constants_of_its_proof() -> None:
     C, sizes, rho = clusters.random_centers(3, 5, seed=0), [10, 20, 30], 0.1
-    found = clusterbounds.perfect(C, sizes, rho, "softplus", failure=0.02, misfit=1.5)
-    n, K, low, up, r0 = 60, 3, 0.5, 1.5, 1.5 * math.sqrt(60)
+    found = clusterbounds.perfect(C, sizes, rho, "softplus", failure=0.02)
+    n, K, low, up = 60, 3, 0.5, 1.5
+    r0 = math.sqrt(n) * (1 + math.sqrt(2 * math.log(4 * K / 0.02)))  # Lemma 6.9
     lam = clusters.eigenvalue(C, "softplus")
     alpha = math.sqrt(low * n * lam / (2 * K)) / 2
     beta = math.sqrt(up * n / K) * norm(C)

@@ -24,8 +24,8 @@ from noiseproof.errors import InputError
 from noiseproof.papers import build, experiments, grid
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment
-from noiseproof.papers.fits import find_wrong, spread
+from noiseproof.papers.experiment import Cell, Done, Experiment, spread
+from noiseproof.papers.fits import find_wrong
 from noiseproof.papers.grid import reproduce
 from noiseproof.training.interrupt import Interrupted
 

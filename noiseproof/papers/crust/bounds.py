@@ -45,6 +45,7 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.errors import InputError
+from noiseproof.papers.early_stopping.clusters import cluster_means
 
 
 class Bounds(NamedTuple):
@@ -156,10 +157,7 @@ def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
 
 def noise_ratio(wrong: Tensor, cluster: Tensor) -> NoiseRatio:
     """The shares of wrong labels (k,) in a coreset and in the worst of its clusters (k,): ρ and max_l ρ_l."""
-    place = cluster.unique(return_inverse=True)[1]
-    count = torch.bincount(place).double()
-    each = torch.bincount(place, weights=wrong.double()) / count
-    return NoiseRatio(float(wrong.double().mean()), float(each.max()))
+    return NoiseRatio(float(wrong.double().mean()), float(cluster_means(wrong.double(), cluster).max()))
 
 
 def scalar_labels(label: Tensor, num_classes: int) -> Tensor:
@@ -181,5 +179,4 @@ def projected_noise(noise: Tensor, cluster: Tensor) -> float:
 
     Theorem 4.1 ends at ‖f − ỹ‖_∞ ≤ 2 ‖Π_{S₊} e‖_∞ < δ/2, so below δ/4 is what it needs.
     """
-    basis = cluster_space(cluster)
-    return float((basis @ (basis.T @ noise.double())).abs().max())
+    return float(cluster_means(noise.double(), cluster).abs().max())

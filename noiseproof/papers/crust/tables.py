@@ -24,7 +24,7 @@ from noiseproof.methods.crust import GROUPS, SELECTIONS
 from noiseproof.papers import fits
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import frame, legend_below, mean_and_range, new_figure
-from noiseproof.papers.experiment import Cell, Done, Table
+from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.recipes import recipe
 
 NOISES = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", fits.ASYMMETRIC)
@@ -153,11 +153,9 @@ class Figure1(fits.Trained):
     def table(self, done: list[Done]) -> Table:
         header = ["", "right labels, last epoch", "of the weight", "train, true labels", "test, last", "test, best"]
         rows = []
-        for method, figures in fits.group(done, lambda c: c["method"]).items():
+        for method, figures in group(done, lambda c: c["method"]).items():
             curves = ("selected_right", "weight_right", "train_true_accuracy")
-            rows.append(
-                [method, *(fits.spread(_last(figures, key)) for key in curves), *fits.spreads(figures, "last", "best")]
-            )
+            rows.append([method, *(spread(_last(figures, key)) for key in curves), *spreads(figures, "last", "best")])
         return header, rows
 
 
@@ -203,7 +201,7 @@ class _Table2(fits.Trained):
         ]  # fmt: skip
 
     def draw(self, done: list[Done], path: Path) -> None:
-        columns = fits.group(done, _noise)
+        columns = group(done, _noise)
         figure = new_figure(2.9 * len(columns) + 0.4, 6.2)
         grid = figure.subplots(2, len(columns), squeeze=False, sharex=True, sharey="row")
         for (noise, figures), (upper, lower) in zip(columns.items(), grid.T, strict=True):
@@ -226,7 +224,7 @@ class _Table2(fits.Trained):
 
     def table(self, done: list[Done]) -> Table:
         corner = "test, last (best); right labels of the share selected"
-        return fits.crossed(done, corner, lambda c: c["method"], _noise, _entry)
+        return crossed(done, corner, lambda c: c["method"], _noise, _entry)
 
 
 class Digits(_Table2):
@@ -281,7 +279,7 @@ def _entry(figures: list[dict[str, Any]]) -> str:
 def _curves(done: list[Done]) -> dict[str, dict[str, np.ndarray]]:
     """The curves of each method in %, (seeds, epochs), NaN where an epoch has none."""
     found = {}
-    for method, figures in fits.group(done, lambda c: c["method"]).items():
+    for method, figures in group(done, lambda c: c["method"]).items():
         keys = figures[0]["curves"]
         found[method] = {key: 100 * np.array([f["curves"][key] for f in figures], dtype=float) for key in keys}
     return found

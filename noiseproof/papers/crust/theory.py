@@ -23,11 +23,10 @@ from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.jacobian.singular import spectrum_of_gram
-from noiseproof.papers import fits
 from noiseproof.papers.crust import bounds as coresets
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import BLUE, RED, frame, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spreads, where
 from noiseproof.training.fit import fit
 
 
@@ -71,10 +70,10 @@ class Theory(Experiment):
             "ways": [
                 {"gradient": gradient, "by": by, "selection": selection}
                 | self.measure(
-                    gram, jacobian.shape[1], some, group, *self.select(points, selection, group, cell["seed"])
+                    gram, jacobian.shape[1], some, classes, *self.select(points, selection, classes, cell["seed"])
                 )
                 for gradient, points in gradients.items()
-                for by, group in (("label", some.labels), ("prediction", guess))
+                for by, classes in (("label", some.labels), ("prediction", guess))
                 for selection in self.SELECTIONS
             ],
             "noise": float(some.wrong.double().mean()),
@@ -83,26 +82,26 @@ class Theory(Experiment):
             "gradients": _compare(gradients["last layer"], gradients["exact"]),
         }
 
-    def select(self, points: Tensor, selection: str, group: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Half of each group: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
-        group = group.unique(return_inverse=True)[1]
+    def select(self, points: Tensor, selection: str, classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Half of each class: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
+        classes = classes.unique(return_inverse=True)[1]
         if selection == "core":
-            found = core(points, self.SHARE, groups=group)
+            found = core(points, self.SHARE, groups=classes)
             return found.indices, found.assignment
         if selection != "random":
             algorithm = "lazy" if selection == "medoids" else selection
             trim = self.TRIM if selection == "trimmed" else None
-            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=group, trim=trim)
+            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
             return found.indices, found.assignment
-        order = torch.randperm(len(group), generator=torch.Generator().manual_seed(seed))
-        members = [order[group[order] == one] for one in range(int(group.max()) + 1)]
+        order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+        members = [order[classes[order] == one] for one in range(int(classes.max()) + 1)]
         index = torch.cat([rows[: max(1, round(self.SHARE * len(rows)))] for rows in members])
-        apart = torch.cdist(points, points[index]).masked_fill(group[:, None] != group[index], torch.inf)
+        apart = torch.cdist(points, points[index]).masked_fill(classes[:, None] != classes[index], torch.inf)
         apart[index, torch.arange(len(index))] = -1  # each to itself, even among equals
         return index, apart.argmin(dim=1)
 
     def measure(
-        self, gram: Tensor, columns: int, data: LabeledData, group: Tensor, index: Tensor, assignment: Tensor
+        self, gram: Tensor, columns: int, data: LabeledData, classes: Tensor, index: Tensor, assignment: Tensor
     ) -> dict[str, Any]:
         """What is true of a coreset; singular values relative to σ₁(J)."""
         assert data.wrong is not None
@@ -110,7 +109,7 @@ class Theory(Experiment):
         label, truth = (coresets.scalar_labels(one[index], self.CLASSES) for one in (data.labels, data.true_labels))
         weight = torch.bincount(assignment[assignment >= 0], minlength=len(index))
         picked = coresets.rows(index, self.CLASSES)
-        small, space = gram[picked][:, picked], coresets.cluster_space(group[index], self.CLASSES)
+        small, space = gram[picked][:, picked], coresets.cluster_space(classes[index], self.CLASSES)
         bounds = {
             "printed": coresets.bounds(small, weight, power=1.0),
             "printed, on S₊": coresets.bounds(small, weight, space=space, power=1.0),
@@ -118,11 +117,11 @@ class Theory(Experiment):
             "roots, on S₊": coresets.bounds(small, weight, space=space),
         }
         near = coresets.closeness(gram, index, assignment)
-        ratio = coresets.noise_ratio(data.wrong[index], group[index])
+        ratio = coresets.noise_ratio(data.wrong[index], classes[index])
         return {
             "wrong": ratio.overall, "worst": ratio.worst,
             "wrong_weight": float((data.wrong[index] * weight).sum() / weight.sum()),
-            "projected": coresets.projected_noise(label - truth, group[index]),
+            "projected": coresets.projected_noise(label - truth, classes[index]),
             "bounds": {key: one._asdict() | {"below": one.below, "above": one.above} for key, one in bounds.items()},
             "excess": bounds["printed"].largest / bounds["printed"].upper,
             "error": float(near.errors[0]) / near.top, "largest_error": float(near.errors.max()) / near.top,
@@ -157,7 +156,7 @@ class Theory(Experiment):
                         color=colour, ms=6, elinewidth=0.8, mfc=colour if marker == "o" else "none",
                         label=f"{name}, {epochs} epochs",
                     )  # fmt: skip
-            everything = [one.figures["all"]["labels_nuisance"] for one in done if one.cell["epochs"] == epochs]
+            everything = [one.figures["all"]["labels_nuisance"] for one in where(done, epochs=epochs)]
             axes[2].axhline(np.mean(everything), color=colour, lw=1, ls=":", label=f"all examples, {epochs} epochs")
         axes[0].axhline(100 * coresets.margin(self.CLASSES) / 8, color="0.2", lw=1, ls="--", label="δ/8")
         axes[0].set_ylim(bottom=0)
@@ -179,12 +178,12 @@ class Theory(Experiment):
         for epochs in self.EPOCHS:
             for gradient in ("last layer", "exact"):
                 for (by, selection), runs in _ways(done, epochs, gradient).items():
-                    shares = fits.spreads(runs, "wrong", "worst", "error", "spectral")
-                    numbers = fits.spreads(runs, "excess", "labels_nuisance", "noise_nuisance", percent=False)
+                    shares = spreads(runs, "wrong", "worst", "error", "spectral")
+                    numbers = spreads(runs, "excess", "labels_nuisance", "noise_nuisance", percent=False)
                     rows.append([str(epochs), gradient, f"{by}, {selection}", *shares, *numbers])
-            everything = [one.figures for one in done if one.cell["epochs"] == epochs]
-            nuisance = fits.spreads([f["all"] for f in everything], "labels_nuisance", "noise_nuisance", percent=False)
-            rows.append([str(epochs), "", "all examples", *fits.spreads(everything, "noise"), *["–"] * 4, *nuisance])
+            everything = [one.figures for one in where(done, epochs=epochs)]
+            nuisance = spreads([f["all"] for f in everything], "labels_nuisance", "noise_nuisance", percent=False)
+            rows.append([str(epochs), "", "all examples", *spreads(everything, "noise"), *["–"] * 4, *nuisance])
         return header, rows
 
 
@@ -196,8 +195,8 @@ _SHOWN = (  # the figures in each panel, and their names
 
 def _ways(done: list[Done], epochs: int, gradient: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The figures over the seeds of each way to select: by which classes, and what."""
-    ways = [Done(way, way) for one in done if one.cell["epochs"] == epochs for way in one.figures["ways"]]
-    return fits.group((one for one in ways if one.cell["gradient"] == gradient), lambda c: (c["by"], c["selection"]))
+    ways = [Done(way, way) for one in where(done, epochs=epochs) for way in one.figures["ways"]]
+    return group(where(ways, gradient=gradient), lambda c: (c["by"], c["selection"]))
 
 
 def _compare(short: Tensor, exact: Tensor) -> dict[str, float]:

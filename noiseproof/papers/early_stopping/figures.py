@@ -26,8 +26,8 @@ from noiseproof.method import Run
 from noiseproof.models.inference import losses
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import frame, legend_below, losses_apart, mean_and_range, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.fits import cell, find_wrong, group, sets, spread, spreads
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread, spreads, where
+from noiseproof.papers.fits import cell, find_wrong, sets
 from noiseproof.runs.plots import CURVES
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
@@ -225,7 +225,7 @@ class Figure3(Experiment):
         axes = figure.subplots(len(networks), 3, squeeze=False)
         shades = colormaps["viridis_r"](np.linspace(0.15, 1, len({percent(one.cell) for one in done})))
         for row, network in zip(axes, networks, strict=True):
-            part = group([one for one in done if one.cell["method"] == network], percent)
+            part = group(where(done, method=network), percent)
             for (rate, figures), colour in zip(part.items(), shades, strict=False):
                 for number, one in enumerate(figures):
                     curves, style = one["curves"], {"color": colour, "lw": 1.2, "alpha": 0.8}

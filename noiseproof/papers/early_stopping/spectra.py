@@ -24,8 +24,7 @@ from noiseproof.jacobian.spectrum import spectrum_of_run
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars, frame, new_figure
 from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, Corrupted, percent, prepare
-from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.fits import group, spread
+from noiseproof.papers.experiment import Cell, Done, Table, group, spread
 from noiseproof.training.fit import fit
 
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends

@@ -17,8 +17,8 @@ import torch
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import BLUE, GREEN, GREY, RED, frame, losses_apart, mean_and_range, new_figure
 from noiseproof.papers.early_stopping import bounds, clusters
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.fits import find_wrong, group
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group
+from noiseproof.papers.fits import find_wrong
 
 
 def _watched(steps: int, count: int, *also: int) -> list[int]:
