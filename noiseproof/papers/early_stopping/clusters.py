@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -82,25 +81,12 @@ class Path(NamedTuple):
     net: Net
 
 
-def _erf_kernel(c: Tensor) -> Tensor:
-    return 4 / (math.pi * (9 - 4 * c * c).sqrt())
-
-
-def _relu_kernel(c: Tensor) -> Tensor:
-    return (math.pi - torch.arccos(c.clamp(-1, 1))) / (2 * math.pi)
-
-
-@cache
-def _hermite() -> tuple[Tensor, Tensor]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
-
-
 def _quadrature(slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """E φ'(a)φ'(b) with b = ca + √(1 − c²)a', by a product rule."""
+    points, mass = np.polynomial.hermite_e.hermegauss(_NODES)
+    nodes, weights = torch.from_numpy(points), torch.from_numpy(mass / mass.sum())
 
     def kernel(c: Tensor) -> Tensor:
-        nodes, weights = _hermite()
         c = c.clamp(-1, 1)[..., None, None]
         other = slope(c * nodes[:, None] + (1 - c * c).sqrt() * nodes) @ weights  # (..., Q)
         return other @ (weights * slope(nodes))
@@ -109,12 +95,17 @@ def _quadrature(slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 ACTIVATIONS = {
-    "relu": Activation(torch.relu, SLOPES["relu"], _relu_kernel, 1.0, math.inf),
+    "relu": Activation(
+        torch.relu, SLOPES["relu"], lambda c: (math.pi - torch.arccos(c.clamp(-1, 1))) / (2 * math.pi), 1.0, math.inf
+    ),
     "softplus": Activation(
         lambda z: F.softplus(z, threshold=40.0), SLOPES["softplus"], _quadrature(SLOPES["softplus"]), 1.0, 0.25
     ),
-    "erf": Activation(torch.erf, SLOPES["erf"], _erf_kernel, 2 / math.sqrt(math.pi), math.sqrt(8 / (math.pi * math.e))),
-}
+    "erf": Activation(
+        torch.erf, SLOPES["erf"], lambda c: 4 / (math.pi * (9 - 4 * c * c).sqrt()),
+        2 / math.sqrt(math.pi), math.sqrt(8 / (math.pi * math.e)),
+    ),
+}  # fmt: skip
 
 
 def activation(name: str) -> Activation:
