@@ -8,31 +8,7 @@ from typing import Any
 
 import numpy as np
 
-BLUE, RED, GREEN, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "0.5"
-
-
-def new_figure(width: float, height: float) -> Any:
-    """A matplotlib figure, in inches, that needs no screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def name_axes(axis: Any, title: str, x: str, y: str) -> None:
-    """Title and axis labels."""
-    axis.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    axis.tick_params(labelsize=8)
-
-
-def faint_grid(axis: Any) -> None:
-    """A faint grid, and no box."""
-    axis.grid(alpha=0.25, lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
+from noiseproof.runs.drawing import faint_grid, name_axes, new_figure
 
 
 def frame(axis: Any, title: str, x: str, y: str) -> None:
@@ -47,22 +23,6 @@ def mean_and_range(axis: Any, x: Any, runs: np.ndarray, *, alpha: float = 0.1, *
     x, runs = np.asarray(x)[there], runs[:, there]
     axis.plot(x, runs.mean(0), **style)
     axis.fill_between(x, runs.min(0), runs.max(0), color=style["color"], alpha=alpha, lw=0)
-
-
-def losses_apart(axis: Any, loss: np.ndarray, wrong: np.ndarray) -> None:
-    """Histograms of the losses (n,) of right and wrong labels (n,); the largest stand in the last bin."""
-    bins = np.linspace(0, max(1e-3, np.quantile(loss, 0.995)), 50)
-    for part, colour, legend in ((~wrong, BLUE, "label is right"), (wrong, RED, "label is wrong")):
-        axis.hist(loss[part].clip(max=bins[-1]), bins, color=colour, alpha=0.6, label=legend)
-    axis.legend(fontsize=8, frameon=False, loc="upper right")
-
-
-def legend_below(figure: Any, axes: Any, columns: int) -> None:
-    """One legend below for all panels."""
-    found = {}
-    for axis in axes.flat:
-        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
-    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
 
 
 def bars(values: dict[tuple[str, str], list[float]], path: Path, title: str, *, percent: bool = True) -> None:

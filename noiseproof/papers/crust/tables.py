@@ -23,13 +23,14 @@ from noiseproof.methods import build
 from noiseproof.methods.crust import GROUPS, SELECTIONS
 from noiseproof.papers import fits
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, legend_below, mean_and_range, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, count_epochs, legend_below, new_figure
 
 NOISES = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", fits.ASYMMETRIC)
 PAPER = recipe("crust-cifar")
-PALETTE = ("#2c6fbb", "#c0392b", "#2e8b57", "#b7950b", "#7d3c98")
+PALETTE = (BLUE, RED, GREEN, YELLOW)
 COLOURS = dict(zip(SELECTIONS, PALETTE, strict=False))
 GREY = "0.55"
 
@@ -294,4 +295,4 @@ def _levels(axis: Any, noise: list[float]) -> None:
     """Where chance would be: the share of right labels among all."""
     axis.axhline(100 * (1 - float(np.mean(noise))), color="0.3", lw=1, ls=":", label="among all examples")
     axis.set_ylim(0, 102)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    count_epochs(axis)

@@ -25,8 +25,9 @@ from noiseproof.jacobian.operator import Jacobian
 from noiseproof.jacobian.singular import spectrum_of_gram
 from noiseproof.papers.crust import bounds as coresets
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import BLUE, RED, frame, new_figure
+from noiseproof.papers.drawing import frame
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spreads, where
+from noiseproof.runs.drawing import BLUE, RED, new_figure
 from noiseproof.training.fit import fit
 
 

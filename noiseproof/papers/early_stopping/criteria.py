@@ -17,9 +17,10 @@ from noiseproof.methods import stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, legend_below, new_figure
+from noiseproof.papers.drawing import frame
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, spread, where
 from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, train
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, legend_below, new_figure
 
 NOISES = (None, "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.4")
 CRITERIA = ("agreement", "val_accuracy", "val_loss", "changes", "mixture", "distance(0.5)", "knee")
@@ -35,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # title: da
     "cifar10": ("cifar10", SMALL_DATA, {key: value for key, value in SMALL.items() if key != "eval_examples"}),
 }
 MAIN = ("digits", "fashion-mnist", "cifar10")  # the settings that "overall" is about
-COLOURS = dict(zip(NOISES, ("0.45", "#1e8449", "#2471a3", "#c0392b", "#b7950b"), strict=True))
+COLOURS = dict(zip(NOISES, ("0.45", GREEN, BLUE, RED, YELLOW), strict=True))
 
 
 class Watched(Wrapper):

@@ -25,10 +25,11 @@ from noiseproof.data import noise as corruption
 from noiseproof.method import Run
 from noiseproof.models.inference import losses
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, legend_below, losses_apart, mean_and_range, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread, spreads, where
 from noiseproof.papers.fits import cell, find_wrong, sets
-from noiseproof.runs.plots import CURVES
+from noiseproof.runs.drawing import legend_below, new_figure
+from noiseproof.runs.plots import CURVES, loss_histogram
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.progress import Silent
@@ -300,7 +301,7 @@ class Figure4(Corrupted):
             wrong = np.array(figures[0]["wrong"], bool)  # the losses of one run: those of the others look alike
             for axis, stage in zip(row, self.stages, strict=True):
                 found = figures[0]["stages"][stage]
-                losses_apart(axis, np.array(found["loss"]), wrong)
+                loss_histogram(axis, np.array(found["loss"]), wrong)
                 title = f"{rate} % corrupted, {stage}: epoch {found['epoch']}"
                 frame(axis, title, "−log p of the observed label", "examples")
                 axis.text(0.97, 0.62, f"AUROC {found['auroc']:.2f}", transform=axis.transAxes, ha="right", fontsize=9)

@@ -22,13 +22,14 @@ from noiseproof.jacobian.outputs import without_largest
 from noiseproof.jacobian.singular import Shares, Spectrum
 from noiseproof.jacobian.spectrum import spectrum_of_run
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import bars, frame, new_figure
+from noiseproof.papers.drawing import bars, frame
 from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, Corrupted, percent, prepare
 from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.runs.drawing import BLUE, RED, YELLOW, new_figure
 from noiseproof.training.fit import fit
 
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends
-STAGES = {"initial": "#b7950b", "calibrated": "#2471a3", "trained": "#c0392b"}
+STAGES = {"initial": YELLOW, "calibrated": BLUE, "trained": RED}
 BEFORE = ["initial", "calibrated"]
 OUTPUTS = {"all": "all classes", "correct": "label's class"}
 

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import BLUE, GREEN, GREY, RED, frame, losses_apart, mean_and_range, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.early_stopping import bounds, clusters
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group
 from noiseproof.papers.fits import find_wrong
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
+from noiseproof.runs.plots import loss_histogram
 
 
 def _watched(steps: int, count: int, *also: int) -> list[int]:
@@ -83,9 +85,8 @@ class Figure6(Experiment):
         errors.axhline(np.mean(every), color=GREEN, lw=1.2, ls="--", label="labels that are wrong")
         shown, name = done[0].figures, done[0].cell["activation"]
         for axis, stage, i, letter in zip(histograms, ("early", "late"), (self.EARLY, self.LATE), "bc", strict=True):
-            errors.axvline(i, color=GREY, lw=0.8, ls=":")
-            losses_apart(axis, np.array(shown["loss"][stage]), np.array(shown["wrong"]))
-            axis.set_yscale("log")
+            errors.axvline(i, color="0.5", lw=0.8, ls=":")
+            loss_histogram(axis, np.array(shown["loss"][stage]), np.array(shown["wrong"]))
             frame(axis, f"({letter}) loss at iteration {i}, one {name} run", "½(y − f)²", "examples")
         errors.set_xscale("symlog", linthresh=1)
         errors.set(xlim=(0, self.LATE), ylim=(0, 52))
@@ -201,7 +202,7 @@ class Theorem(Experiment):
                 worst.plot(time, np.array(f["error"][1:]) / (f["delta"] / 2), **style)
         for axis in axes:
             axis.axhline(1, color="0.2", lw=1.2, ls="--")
-            axis.axvline(1, color=GREY, lw=0.8, ls=":")
+            axis.axvline(1, color="0.5", lw=0.8, ls=":")
             axis.set_xscale("log")
         far.set_yscale("log")
         worst.set_ylim(0, 4)
