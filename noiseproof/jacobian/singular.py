@@ -114,10 +114,15 @@ def exact_spectrum(jacobian: Jacobian) -> Spectrum:
 
     The square costs half of the digits: in float32 values below about 3e-4 of the top one are rounding.
     """
-    eigenvalues, left = torch.linalg.eigh(jacobian.gram().double())
-    rank = min(jacobian.shape)
+    return spectrum_of_gram(jacobian.gram(), jacobian.shape[1])
+
+
+def spectrum_of_gram(gram: Tensor, columns: int) -> Spectrum:
+    """The same of a J (N, columns) of which only JJᵀ (N, N) is at hand, e.g. of some of its rows."""
+    eigenvalues, left = torch.linalg.eigh(gram.double())
+    rank = min(len(gram), columns)
     values = eigenvalues.flip(0)[:rank].clamp_min(0).sqrt()
-    return Spectrum(values, jacobian.shape, True, left=left.flip(1)[:, :rank], passes=1)
+    return Spectrum(values, (len(gram), columns), True, left=left.flip(1)[:, :rank], passes=1)
 
 
 def top_singular(

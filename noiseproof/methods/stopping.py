@@ -35,6 +35,7 @@ from noiseproof.calls import build_as
 from noiseproof.errors import InputError
 from noiseproof.method import Predictions, Run
 from noiseproof.models.inference import block_size, losses
+from noiseproof.models.shallow import ShallowNet, jacobian_gram
 
 _ROWS = 10_000  # training examples whose predictions are remembered, at most: memory does not grow with the data
 
@@ -339,9 +340,6 @@ class Theory(Criterion):
 
     def _due(self, run: Run) -> float:
         """ητ₀."""
-        from noiseproof.models.shallow import ShallowNet
-        from noiseproof.papers.early_stopping.clusters import Net, gram
-
         model = run.model
         if not isinstance(model, ShallowNet):
             raise InputError(
@@ -349,9 +347,10 @@ class Theory(Criterion):
             )
         centers, sizes, classes = _class_means(run)  # (K', d), (K',), (K',)
         with torch.no_grad():
-            net = Net(model.hidden.weight.double(), model.head.weight[0].double(), model.activation)
+            hidden, readout = model.hidden.weight.double(), model.head.weight[0].double()
+            gram = jacobian_gram(centers.double(), hidden, readout, model.activation)  # (K', K')
             root = sizes.double().sqrt()
-            least = float(torch.linalg.eigvalsh(root[:, None] * gram(net, centers.double()) * root)[0])
+            least = float(torch.linalg.eigvalsh(root[:, None] * gram * root)[0])
             wanted = torch.eye(run.num_classes, device=centers.device)[classes]
             residual = float((root[:, None] * (model(centers) - wanted)).norm())
         if least <= 0:

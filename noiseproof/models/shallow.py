@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -16,6 +17,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "erf": torch.erf,
     "tanh": torch.tanh,
+}
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {  # φ'
+    "relu": lambda z: (z > 0).to(z.dtype),
+    "softplus": torch.sigmoid,
+    "erf": lambda z: 2 / math.sqrt(math.pi) * torch.exp(-z * z),
+    "tanh": lambda z: 1 - torch.tanh(z) ** 2,
 }
 
 
@@ -109,6 +116,18 @@ def shallow(
         signs=signs,
         init_std=init_std,
     )
+
+
+def jacobian_gram(x: Tensor, hidden: Tensor, readout: Tensor, activation: str) -> Tensor:
+    """JJᵀ (n, n) of the Jacobian of f(W, x_i) = vᵀφ(Wx_i) in W: XXᵀ ⊙ φ'(WXᵀ)ᵀ diag(v²) φ'(WXᵀ).
+
+    Li et al. 2019, Definition 6.6.
+
+    Args:
+        x: (n, d), hidden: W (k, d), readout: v (k,).
+    """
+    slope = readout[:, None] * SLOPES[activation](hidden @ x.T)  # (k, n)
+    return (x @ x.T) * (slope.T @ slope)
 
 
 def _balanced_signs(rows: int, width: int) -> Tensor:

@@ -1,7 +1,9 @@
 """The papers' figures and tables, each a class with one command: `noiseproof reproduce NAME`.
 
-A folder for each paper holds its formulas, its figures and tables, and their settings. To add an experiment, write a
-subclass of `Experiment` (experiment.py) in a file of its paper's folder: it is found by itself.
+A folder for each paper holds its formulas, its figures and tables, and their settings. Shared: grid.py runs the cells
+of an experiment, fits.py has those that are runs of `fit`, drawing.py what pictures have in common, datadir.py finds
+data sets. To add an experiment, write a subclass of `Experiment` (experiment.py) in a file of its paper's folder: it is
+found by itself.
 """
 
 from __future__ import annotations

@@ -6,29 +6,23 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 
-def new_figure(width: float, height: float) -> Any:
-    """A matplotlib figure, in inches, that needs no screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+from noiseproof.runs.drawing import faint_grid, name_axes, new_figure
 
 
-def name_axes(axis: Any, title: str, x: str, y: str) -> None:
-    """Title and axis labels."""
-    axis.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    axis.tick_params(labelsize=8)
+def frame(axis: Any, title: str, x: str, y: str) -> None:
+    """Title and axis labels, a faint grid, and no box."""
+    name_axes(axis, title, x, y)
+    faint_grid(axis)
 
 
-def faint_grid(axis: Any) -> None:
-    """A faint grid, and no box."""
-    axis.grid(alpha=0.25, lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
+def mean_and_range(axis: Any, x: Any, runs: np.ndarray, *, alpha: float = 0.1, **style: Any) -> None:
+    """The mean of runs (seeds, T) as a line, and their range in its `color`, where none of them is NaN."""
+    there = ~np.isnan(runs).any(0)
+    x, runs = np.asarray(x)[there], runs[:, there]
+    axis.plot(x, runs.mean(0), **style)
+    axis.fill_between(x, runs.min(0), runs.max(0), color=style["color"], alpha=alpha, lw=0)
 
 
 def bars(values: dict[tuple[str, str], list[float]], path: Path, title: str, *, percent: bool = True) -> None:

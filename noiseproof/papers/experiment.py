@@ -1,8 +1,14 @@
-"""What an experiment is: a grid of cells, the figures of a cell, and a picture and a table of them all."""
+"""What an experiment is: a grid of cells, the figures of a cell, and a picture and a table of them all.
+
+Below it what tables share: cells that have something in common, and numbers over runs as text.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -45,3 +51,45 @@ class Experiment(ABC):
     def table(self, done: list[Done]) -> Table | None:
         """Header and rows; None where a picture says it all."""
         return None
+
+
+def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[dict[str, Any]]]:
+    """The figures of cells that share a key, e.g. over the seeds; in order of appearance."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for one in done:
+        groups.setdefault(key(one.cell), []).append(one.figures)
+    return groups
+
+
+def where(done: Iterable[Done], **wanted: Any) -> list[Done]:
+    """The cells of which these parameters have these values."""
+    return [one for one in done if all(one.cell[key] == value for key, value in wanted.items())]
+
+
+def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
+    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
+    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
+    if not numbers:
+        return "–"
+    digits = 1 if percent else 3
+    text = f"{statistics.mean(numbers):.{digits}f}"
+    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
+
+
+def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True) -> list[str]:
+    """The `spread` of each key over runs."""
+    return [spread([one[key] for one in figures], percent=percent) for key in keys]
+
+
+def crossed(
+    done: Iterable[Done],
+    corner: str,
+    row: Callable[[Cell], str],
+    column: Callable[[Cell], str],
+    entry: Callable[[list[dict[str, Any]]], str],
+) -> Table:
+    """A table whose entries are of the figures of the cells that share a row and a column."""
+    groups = group(done, lambda c: (row(c), column(c)))
+    columns = list(dict.fromkeys(key[1] for key in groups))
+    rows = [[name, *(entry(groups[name, one]) for one in columns)] for name in dict.fromkeys(key[0] for key in groups)]
+    return [corner, *columns], rows

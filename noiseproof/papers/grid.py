@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from joblib import Parallel, delayed
 
 from noiseproof import files
 from noiseproof.errors import InputError
@@ -24,6 +21,7 @@ from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.experiment import Cell, Done, Experiment
 from noiseproof.runs.provenance import machine
 from noiseproof.training.interrupt import Interrupted
+from noiseproof.training.progress import counting
 
 CELLS = "cells.jsonl"
 
@@ -61,35 +59,34 @@ def reproduce(
         raise InputError(f"{experiment.name} has no scale {scale!r}; choose {' or '.join(experiment.scales)}")
     if experiment.timed and workers > 1:
         raise InputError(f"{experiment.name} measures time, and workers would share the cores; leave out --workers")
-    cells = experiment.cells(scale, seeds)
-    log = Log(out / CELLS)
-    log.prepare()
-    kept = {_key(record["cell"]): record for record in log.read()}
+    cells, log = experiment.cells(scale, seeds), out / CELLS
+    out.mkdir(parents=True, exist_ok=True)
+    log.touch()  # see now, not after the first cell, whether the folder can be written
+    kept = {_key(record["cell"]): record for record in _read(log)}
     if experiment.kind is not None:
-        for record in _borrow(experiment.kind, {_key(cell) for cell in cells} - set(kept), log.path):
-            log.append(record)
+        for record in _borrow(experiment.kind, {_key(cell) for cell in cells} - set(kept), log):
+            _append(log, record)
             kept[_key(record["cell"])] = record
     missing = [cell for cell in cells if _key(cell) not in kept]
-    source = DataDir(data)
-    where = machine() | {"workers": workers, "threads": _threads(workers)}
+    done, total = len(cells) - len(missing), len(cells)
+    threads = torch.get_num_threads() if workers == 1 else max(1, (os.cpu_count() or 1) // workers)  # of each worker
+    where = machine() | {"workers": workers, "threads": threads}
     try:
-        with _bar(experiment.name, len(cells), len(cells) - len(missing), progress) as advance:
-            for cell, figures, seconds in _work(experiment, missing, source, workers):
+        with counting(f"{experiment.name} cells", show=progress, log=True, begun=(done, total)) as advance:
+            for cell, figures, seconds in _work(experiment, missing, DataDir(data), workers, threads):
                 record = {"cell": cell, "figures": figures, "seconds": round(seconds, 2), "commit": where["commit"]}
                 record |= {} if experiment.kind is None else {"kind": experiment.kind}
-                log.append(record)
+                _append(log, record)
                 kept[_key(cell)] = record
-                advance()
+                done += 1
+                advance(done, total)
         return _written(experiment, scale, [kept[_key(cell)] for cell in cells], out, where)
     except BrokenProcessPool:
         raise InputError(
-            f"a worker died, perhaps for want of memory; use fewer --workers (cells done: {log.path})"
+            f"a worker died, perhaps for want of memory; use fewer --workers (cells done: {log})"
         ) from None
     except KeyboardInterrupt:
-        have = sum(_key(cell) in kept for cell in cells)
-        raise Interrupted(
-            f"stopped after {have} of {len(cells)} cells, kept in {log.path}; the same command goes on"
-        ) from None
+        raise Interrupted(f"stopped after {done} of {total} cells, kept in {log}; the same command goes on") from None
 
 
 def _written(
@@ -109,34 +106,22 @@ def _key(cell: Cell) -> str:
     return json.dumps(cell, sort_keys=True)
 
 
-class Log:
-    """Finished cells, one JSON record a line."""
+def _read(log: Path) -> list[dict[str, Any]]:
+    """Every whole record of finished cells, one a line; a last line that a kill cut short is dropped."""
+    *lines, rest = log.read_bytes().split(b"\n")
+    records = [_record(line) for line in lines]
+    if None in records:
+        raise InputError(f"{log} is damaged; move it away to start afresh")
+    if rest:
+        files.write_atomically(log, lambda path: path.write_bytes(b"".join(line + b"\n" for line in lines)))
+    return [record for record in records if record is not None]
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
-    def read(self) -> list[dict[str, Any]]:
-        """Every whole record; a last line that a kill cut short is dropped."""
-        if not self.path.exists():
-            return []
-        *lines, rest = self.path.read_bytes().split(b"\n")
-        records = [_record(line) for line in lines]
-        if None in records:
-            raise InputError(f"{self.path} is damaged; move it away to start afresh")
-        if rest:
-            files.write_atomically(self.path, lambda path: path.write_bytes(b"".join(line + b"\n" for line in lines)))
-        return [record for record in records if record is not None]
-
-    def prepare(self) -> None:
-        """See now, not after the first cell, whether the folder can be written."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.touch()
-
-    def append(self, record: dict[str, Any]) -> None:
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+def _append(log: Path, record: dict[str, Any]) -> None:
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _borrow(kind: str, wanted: set[str], own: Path) -> list[dict[str, Any]]:
@@ -166,85 +151,39 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _work(
-    experiment: Experiment, cells: list[Cell], data: DataDir, workers: int
+    experiment: Experiment, cells: list[Cell], data: DataDir, workers: int, threads: int
 ) -> Iterator[tuple[Cell, dict[str, Any], float]]:
-    """The cells with their figures and seconds, as they are done."""
+    """The cells with their figures and seconds, as they are done; those under way are ended where one fails."""
     if workers == 1 or len(cells) < 2:
-        for cell in cells:
-            yield (cell, *_one(experiment, cell, data))
+        yield from (_one(experiment, cell, data) for cell in cells)
         return
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with ProcessPoolExecutor(workers, context, _begin_worker, (_threads(workers),)) as pool:
-        queue = deque(cells)
-        running: dict[Future[tuple[dict[str, Any], float]], Cell] = {}
-        try:
-            while True:
-                while queue and len(running) < workers:
-                    cell = queue.popleft()
-                    running[pool.submit(_one, experiment, cell, data)] = cell
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    yield (running.pop(future), *future.result())
-        finally:
-            for process in list(pool._processes.values()) if running else []:
-                process.kill()  # left early: what is under way will be run again; `fit` would survive a SIGTERM
+    tasks = (delayed(_in_worker)(experiment, cell, data, threads, os.getpid()) for cell in cells)
+    # One cell at a time and none ahead of its turn: what is under way at a Ctrl-C is run again.
+    pool = Parallel(workers, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
+    yield from pool(tasks)
 
 
-def _threads(workers: int) -> int:
-    """Threads of each worker: they share the cores."""
-    return torch.get_num_threads() if workers == 1 else max(1, (os.cpu_count() or 1) // workers)
-
-
-def _begin_worker(threads: int) -> None:
-    torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """However the parent ends, its workers end too."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _one(experiment: Experiment, cell: Cell, data: DataDir) -> tuple[dict[str, Any], float]:
+def _one(experiment: Experiment, cell: Cell, data: DataDir) -> tuple[Cell, dict[str, Any], float]:
     began = time.perf_counter()
     figures = experiment.run(cell, data)
-    return figures, time.perf_counter() - began
+    return cell, figures, time.perf_counter() - began
 
 
-@contextmanager
-def _bar(name: str, total: int, completed: int, progress: bool) -> Iterator[Callable[[], None]]:
-    """What to call when a cell is done: it moves a bar on a terminal, and writes a line elsewhere."""
-    if not progress or not sys.stderr.isatty():
-        count, began = completed, time.perf_counter()
+def _in_worker(
+    experiment: Experiment, cell: Cell, data: DataDir, threads: int, parent: int
+) -> tuple[Cell, dict[str, Any], float]:
+    torch.set_num_threads(threads)
+    _end_with(parent)
+    return _one(experiment, cell, data)
 
-        def line() -> None:
-            nonlocal count
-            count += 1
-            left = (time.perf_counter() - began) / (count - completed) * (total - count)
-            if progress:
-                sys.stderr.write(f"{name}  {count}/{total} cells  {left:.0f} s left\n")
-                sys.stderr.flush()
 
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+@cache
+def _end_with(parent: int) -> None:
+    """However the parent ends, this worker ends too; left to itself it would first finish its cell."""
 
-    columns = (
-        TextColumn(f"[bold]{name}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("cells"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=total, completed=completed)
-        yield lambda: bar.advance(task)
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -32,6 +32,14 @@ def faint_grid(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def legend_below(figure: Any, axes: Any, columns: int) -> None:
+    """One legend below for all panels, of which some may lack a line."""
+    found = {}
+    for axis in axes.flat:
+        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
+    figure.legend(found.values(), found, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
+
+
 def count_epochs(axis: Any) -> None:
     """Whole numbers alone at the ticks of the x axis."""
     axis.xaxis.get_major_locator().set_params(integer=True)

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from noiseproof.auditing.two_modes import fit_two_modes
-from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, count_epochs, faint_grid, name_axes, new_figure
+from noiseproof.runs.drawing import (
+    BLUE,
+    GREEN,
+    RED,
+    YELLOW,
+    count_epochs,
+    faint_grid,
+    legend_below,
+    name_axes,
+    new_figure,
+)
 
 Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]
 
@@ -66,14 +76,14 @@ def plot_run(
         over.axvline(kept, color="0.2", lw=1, label=f"model kept: epoch {kept}")
         for axis in (accuracy, loss):
             axis.axvline(history[kept - 1]["distance"], color="0.2", lw=1)
-    _histogram(examples, losses, wrong)
+    loss_histogram(examples, losses, wrong)
     figure.legend(*over.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9, frameon=False)
     if title:
         figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=130, format="png")
 
 
-def _histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
+def loss_histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
     """The losses of right and wrong labels; of all, with the two modes that fit them best, where it is not known."""
     top = max(float(np.quantile(losses, 0.999)), 1e-3)
     shown, bins = np.minimum(losses, top), np.linspace(0, top, 50)  # the last bar holds what lies beyond
@@ -121,10 +131,7 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
         axis.set_ylim(0, 102)
     for axis in list(grid.flat)[len(runs) :]:
         axis.set_visible(False)
-    found = {}  # by legend: not every panel has every curve
-    for axis in grid.flat:
-        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
-    figure.legend(found.values(), found, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    legend_below(figure, grid, 4)
     if title:
         figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=130, format="png")

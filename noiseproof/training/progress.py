@@ -154,13 +154,18 @@ def reporter(progress: bool | Progress, prefix: str = "") -> Progress:
 
 
 @contextmanager
-def counting(what: str, *, show: bool = True, log: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Call what this yields with (done, total): a bar with the time left on a terminal; elsewhere a line, if asked."""
+def counting(
+    what: str, *, show: bool = True, log: bool = False, begun: tuple[int, int] | None = None
+) -> Iterator[Callable[[int, int], None]]:
+    """Call what this yields with (done, total): a bar with the time left on a terminal; elsewhere a line, if asked.
+
+    `begun` is (done, total) at the start, where it is known.
+    """
     if not show or not (log or sys.stderr.isatty()):
         yield lambda done, total: None
         return
     if not sys.stderr.isatty():
-        began, first = time.perf_counter(), -1
+        began, first = time.perf_counter(), -1 if begun is None else begun[0]
 
         def line(done: int, total: int) -> None:
             nonlocal first
@@ -178,7 +183,8 @@ def counting(what: str, *, show: bool = True, log: bool = False) -> Iterator[Cal
         TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
     with _rich_bar(*columns, transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        completed, total = begun or (0, None)
+        task = bar.add_task(what, total=total, completed=completed)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

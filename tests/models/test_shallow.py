@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from noiseproof.models import ShallowNet
+from noiseproof.models.shallow import jacobian_gram
 
 FORMULAS = {
     "relu": lambda z: max(z, 0.0),
@@ -31,6 +32,15 @@ def test_scalar_output_is_the_papers_formula(activation: str) -> None:
     ]
     assert net(x).shape == (2, 1)
     torch.testing.assert_close(net(x)[:, 0], torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("activation", list(FORMULAS))
+def test_the_gram_matrix_is_that_of_the_jacobian(activation: str) -> None:
+    torch.manual_seed(0)
+    net = ShallowNet(3, width=7, activation=activation).double()
+    x, W, v = torch.randn(4, 3, dtype=torch.float64), net.hidden.weight, net.head.weight[0]
+    rows = torch.stack([torch.autograd.grad(net(one[None])[0, 0], W)[0].flatten() for one in x])  # J (n, k·d)
+    torch.testing.assert_close(jacobian_gram(x, W.detach(), v, activation), rows @ rows.T)
 
 
 def test_only_the_hidden_weights_are_parameters() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from noiseproof.errors import InputError
 from noiseproof.jacobian.operator import Jacobian
+from noiseproof.jacobian.singular import spectrum_of_gram
 from noiseproof.models import build
 from noiseproof.papers.crust import bounds as coresets
 
@@ -62,7 +63,8 @@ def test_what_is_provable_of_eq_7(seed: int) -> None:
     assert whole.below
     assert whole.above
     assert coresets.bounds(gram, weight, space=space).above  # (7b)
-    moved = coresets.singular_values(coresets.weigh(gram, weight), coresets.unweighted_space(space, weight))
+    unweighted = torch.linalg.qr(space / weight.sqrt()[:, None]).Q  # an orthonormal basis of √R⁻¹ S₊
+    moved = coresets.singular_values(coresets.weigh(gram, weight), unweighted)
     assert moved[-1] ** 2 >= coresets.bounds(gram, weight, space=space).lower ** 2 - 1e-9
 
 
@@ -133,7 +135,7 @@ def test_labels_are_a_margin_apart() -> None:
     numbers = coresets.scalar_labels(torch.arange(5), 5)
     assert numbers.tolist() == [-1, -0.5, 0, 0.5, 1]
     assert coresets.margin(5) == 0.5
-    with pytest.raises(InputError, match="two classes"):
+    with pytest.raises(InputError, match="num_classes must be an integer of at least 2"):
         coresets.margin(1)
     with pytest.raises(InputError, match="for each of 2 weights"):
         coresets.weigh(torch.eye(3), torch.ones(2))
@@ -155,7 +157,7 @@ def test_a_network_with_several_outputs() -> None:
     space = coresets.cluster_space(torch.tensor([0, 0, 1, 1, 1]), 3)
     assert space.shape == (15, 6)
     torch.testing.assert_close(space.T @ space, torch.eye(6, dtype=torch.float64))
-    split = coresets.spectrum(small, rows.shape[1]).split(0.1)
+    split = spectrum_of_gram(small, rows.shape[1]).split(0.1)
     expected = torch.linalg.svd(rows[picked], full_matrices=False)
     basis = expected.U[:, expected.S >= 0.1]
     torch.testing.assert_close(split.basis @ split.basis.T, basis @ basis.T, atol=1e-6, rtol=0)

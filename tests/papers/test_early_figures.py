@@ -17,7 +17,7 @@ from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, best_epoch, corrupted, prepare
 from noiseproof.papers.early_stopping.spectra import BEFORE, RATIO, Figure5, Table1
 from noiseproof.papers.experiment import Done
-from noiseproof.papers.training import cell
+from noiseproof.papers.fits import cell
 
 NO_DATA = DataDir(None)
 DIGITS: dict[str, Any] = {"data": "digits", "examples": 400, "tested": 200}
@@ -79,7 +79,7 @@ def test_figure_1_early_stopping_keeps_the_true_labels(tmp_path: Path) -> None:
     assert 0.45 < noisy["noise"] < 0.63
     assert full["train_accuracy"] > 0.95  # fits the wrong labels too
     assert full["epoch"] == MLP["epochs"]
-    assert few["epoch"] == experiment.few["small"]
+    assert few["epoch"] == experiment.besides["small"]["few"]
     for early in (held_out, few):
         assert early["test_accuracy"] > full["test_accuracy"] + 0.1
         assert early["train_true_accuracy"] > full["train_true_accuracy"] + 0.1
@@ -116,7 +116,7 @@ def test_figure_4_losses_part_early_and_mix_late(tmp_path: Path) -> None:
     experiment = Figure4()
     experiment.settings = {"small": {**DIGITS, "options": {**MLP, "eval_examples": 200}}}  # type: ignore[misc]
     done = run(experiment, experiment.cells("small", 1))
-    assert len(shown(experiment, done, tmp_path)) == 2 * len(experiment.rates)
+    assert len(shown(experiment, done, tmp_path)) == 2 * len(experiment.rates["small"])
     for one in done:
         early, late = (one.figures["stages"][stage] for stage in experiment.stages)
         assert len(early["loss"]) == len(one.figures["wrong"]) == 200
@@ -132,7 +132,7 @@ def spectra() -> list[Done]:
     options = {**MLP, "model": "cnn3(width=4)", "epochs": 5, "val": None}
     experiment.settings = {"small": {**DIGITS, "options": options}}  # type: ignore[misc]
     rows = {"all": 30, "correct": 80}
-    experiment.jacobian = {"small": {"before": BEFORE, "rows": rows, "left_out": 1}}  # type: ignore[misc]
+    experiment.besides = {"small": {"before": BEFORE, "rows": rows, "left_out": 1}}  # type: ignore[misc]
     return run(experiment, experiment.cells("small", 1))
 
 

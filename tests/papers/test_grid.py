@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,9 @@ from noiseproof.errors import InputError
 from noiseproof.papers import build, experiments, grid
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment
+from noiseproof.papers.experiment import Cell, Done, Experiment, spread
+from noiseproof.papers.fits import find_wrong
 from noiseproof.papers.grid import reproduce
-from noiseproof.papers.training import find_wrong, spread
 from noiseproof.training.interrupt import Interrupted
 
 
@@ -179,54 +182,76 @@ def test_figures() -> None:
 
 
 class Failing(Squares):
-    """One cell fails while the other is at work, and lets no polite signal end it, as `fit` does not."""
+    """One cell fails, or its worker dies, while the other is at work and lets no polite signal end it, as `fit`."""
 
     name = "failing"
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
+        assert data.root is not None
+        (data.root / f"worker-{os.getpid()}").touch()
         if cell["x"] == 1:
             time.sleep(1)
+            if (data.root / "die").exists():
+                os.kill(os.getpid(), signal.SIGKILL)
             raise InputError("this cell fails")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(300)
         return {}
 
 
-def test_a_cell_that_fails_ends_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "says"), [("fail", "this cell fails"), ("die", "a worker died.* fewer --workers")])
+def test_a_cell_that_fails_ends_the_others(tmp_path: Path, how: str, says: str) -> None:
+    (tmp_path / how).touch()
     began = time.monotonic()
-    with pytest.raises(InputError, match="this cell fails"):
-        reproduce(Failing(), out=tmp_path / "out", workers=2, progress=False)
+    with pytest.raises(InputError, match=says):
+        reproduce(Failing(), out=tmp_path / "out", data=tmp_path, workers=2, progress=False)
     assert time.monotonic() - began < 100
+    workers = [path.name.removeprefix("worker-") for path in tmp_path.glob("worker-*")]
+    assert len(workers) == 2
+    assert gone(workers)
 
 
-def test_workers_end_with_their_parent(tmp_path: Path) -> None:
-    import os
-    import subprocess
-    import sys
+class Slow(Squares):
+    """The first cell is done at once, the others are not."""
 
-    command = [
-        sys.executable,
-        "-m",
-        "noiseproof",
-        "reproduce",
-        "sop-variants",
-        "--workers",
-        "2",
-        "--out",
-        str(tmp_path),
-    ]
-    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    children: list[str] = []
-    until = time.monotonic() + 60
-    while len(children) < 3 and time.monotonic() < until:  # two workers and the tracker of their resources
-        time.sleep(0.5)
-        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
-        children = listed.stdout.split()
-    assert len(children) >= 3
-    time.sleep(6)  # into their cells
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `fit` takes it, to finish its step
+        time.sleep(300 if cell["x"] else 0)
+        return {"y": 0}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    """Killed, or stopped by Ctrl-C, which reaches the whole group; finished cells are kept."""
+    program = f"""
+from pathlib import Path
+from noiseproof.papers.grid import reproduce
+from papers.test_grid import Slow
+if __name__ == "__main__":
+    reproduce(Slow(), out=Path({str(tmp_path)!r}), workers=2, progress=False)
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    log = tmp_path / "cells.jsonl"
+    until = time.monotonic() + 100
+    while not (log.exists() and log.read_bytes()) and time.monotonic() < until:
+        time.sleep(0.2)
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
+    assert len(listed.stdout.split()) >= 3  # two workers and the tracker of their resources
+    (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
+    _, said = parent.communicate(timeout=60)
+    assert gone(listed.stdout.split())
+    assert json.loads(log.read_text())["cell"] == {"x": 0}
+    if number == signal.SIGINT:
+        assert f"stopped after 1 of 4 cells, kept in {log}; the same command goes on" in said
+
+
+def gone(processes: list[str]) -> bool:
+    """Whether all of them end within 20 seconds."""
     until = time.monotonic() + 20
-    while any(os.path.exists(f"/proc/{child}") for child in children) and time.monotonic() < until:
+    while any(os.path.exists(f"/proc/{one}") for one in processes) and time.monotonic() < until:
         time.sleep(0.5)
-    assert not any(os.path.exists(f"/proc/{child}") for child in children)
+    return not any(os.path.exists(f"/proc/{one}") for one in processes)

@@ -46,7 +46,7 @@ def test_histogram_shows_the_truth_or_two_modes(
     from matplotlib.figure import Figure
 
     axis = Figure().subplots()
-    plots._histogram(axis, losses, wrong)
+    plots.loss_histogram(axis, losses, wrong)
     assert sorted(axis.get_legend_handles_labels()[1]) == expected
 
 

@@ -43,8 +43,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.jacobian.singular import Spectrum
+from noiseproof.papers.early_stopping.clusters import cluster_means
 
 
 class Bounds(NamedTuple):
@@ -95,6 +96,11 @@ def cluster_space(cluster: Tensor, each: int = 1) -> Tensor:
     return torch.kron(member / member.sum(dim=0).sqrt(), torch.eye(each, dtype=torch.float64))
 
 
+def rows(index: Tensor, each: int) -> Tensor:
+    """The rows (k·each,) that examples (k,) have in a Jacobian of `each` outputs."""
+    return (index[:, None] * each + torch.arange(each)).flatten()
+
+
 def weigh(gram: Tensor, weight: Tensor, power: float = 0.5) -> Tensor:
     """The Gram matrix of diag(r^power) J_S from J_S J_Sᵀ (N, N) and r (k,)."""
     if len(weight) == 0 or len(gram) % len(weight) or gram.shape != (len(gram), len(gram)):
@@ -119,12 +125,6 @@ def bounds(gram: Tensor, weight: Tensor, *, space: Tensor | None = None, power: 
     return Bounds(least * float(plain[-1]), float(found[-1]), float(found[0]), most * norm)
 
 
-def unweighted_space(space: Tensor, weight: Tensor) -> Tensor:
-    """An orthonormal basis of √R⁻¹ S₊, over which the lower bound of (7) is true: Eq. (7b)."""
-    scale = weight.to(space).repeat_interleave(len(space) // len(weight)) ** 0.5
-    return torch.linalg.qr(space / scale[:, None])[0]
-
-
 def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
     """The singular values of a weighted coreset against those of all examples: Eq. (7c).
 
@@ -134,7 +134,7 @@ def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
         assignment: (n,) position in `index` of each example's representative; −1: none, its rows count as 0 in A J_S.
     """
     n, each = len(assignment), len(gram) // len(assignment)
-    chosen = (index[:, None] * each + torch.arange(each)).flatten()  # (k·K,) rows of the coreset
+    chosen = rows(index, each)  # (k·K,)
     covered = (assignment >= 0).nonzero().squeeze(1)
     move = torch.zeros(n, len(index), dtype=gram.dtype)
     move[covered, assignment[covered]] = 1  # A (n, k)
@@ -157,10 +157,7 @@ def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
 
 def noise_ratio(wrong: Tensor, cluster: Tensor) -> NoiseRatio:
     """The shares of wrong labels (k,) in a coreset and in the worst of its clusters (k,): ρ and max_l ρ_l."""
-    place = cluster.unique(return_inverse=True)[1]
-    count = torch.bincount(place).double()
-    each = torch.bincount(place, weights=wrong.double()) / count
-    return NoiseRatio(float(wrong.double().mean()), float(each.max()))
+    return NoiseRatio(float(wrong.double().mean()), float(cluster_means(wrong.double(), cluster).max()))
 
 
 def scalar_labels(label: Tensor, num_classes: int) -> Tensor:
@@ -174,9 +171,7 @@ def margin(num_classes: int) -> float:
     Raises:
         InputError: fewer than two classes.
     """
-    if num_classes < 2:
-        raise InputError(f"a margin needs two classes or more, got {num_classes}")
-    return 2 / (num_classes - 1)
+    return 2 / (checks.integer("num_classes", num_classes, 2) - 1)
 
 
 def projected_noise(noise: Tensor, cluster: Tensor) -> float:
@@ -184,14 +179,4 @@ def projected_noise(noise: Tensor, cluster: Tensor) -> float:
 
     Theorem 4.1 ends at ‖f − ỹ‖_∞ ≤ 2 ‖Π_{S₊} e‖_∞ < δ/2, so below δ/4 is what it needs.
     """
-    basis = cluster_space(cluster)
-    return float((basis @ (basis.T @ noise.double())).abs().max())
-
-
-def spectrum(gram: Tensor, columns: int) -> Spectrum:
-    """All singular values and left vectors of the J (N, columns) of a Gram matrix, e.g. to `split` labels by."""
-    values, left = torch.linalg.eigh(gram)
-    rank = min(len(gram), columns)
-    return Spectrum(
-        values.flip(0)[:rank].clamp_min(0).sqrt().double(), (len(gram), columns), True, left=left.flip(1)[:, :rank]
-    )
+    return float(cluster_means(noise.double(), cluster).abs().max())

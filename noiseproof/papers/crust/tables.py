@@ -11,6 +11,7 @@ Differs from the paper: it trains on CIFAR-10 and CIFAR-100 only, its settings a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,25 +21,16 @@ from torch import ones_like
 from noiseproof.method import Method, Run, Selection, Wrapper
 from noiseproof.methods import build
 from noiseproof.methods.crust import GROUPS, SELECTIONS
+from noiseproof.papers import fits
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.training import (
-    ASYMMETRIC,
-    SMALL,
-    SMALL_DATA,
-    Compared,
-    Trained,
-    cell,
-    group,
-    spread,
-    train,
-)
+from noiseproof.papers.drawing import frame, mean_and_range
+from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, count_epochs, legend_below, new_figure
 
-NOISES = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", ASYMMETRIC)
+NOISES = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", fits.ASYMMETRIC)
 PAPER = recipe("crust-cifar")
-PALETTE = ("#2c6fbb", "#c0392b", "#2e8b57", "#b7950b", "#7d3c98")
+PALETTE = (BLUE, RED, GREEN, YELLOW)
 COLOURS = dict(zip(SELECTIONS, PALETTE, strict=False))
 GREY = "0.55"
 
@@ -76,6 +68,11 @@ STUDY = (
 )
 
 
+def _against_ce(variants: Iterable[Variant]) -> dict[str, str]:
+    """Methods by their titles, cross-entropy before all."""
+    return {"ce": "ce", **{variant.title: variant.method for variant in variants}}
+
+
 class Watched(Wrapper):
     """Notes what share of each epoch's weight lies on right labels; None where all examples are visited."""
 
@@ -95,7 +92,7 @@ class Watched(Wrapper):
         return chosen
 
 
-class Figure1(Trained):
+class Figure1(fits.Trained):
     """Coresets of 30, 50 and 70 % at 50 % noise, weighted and not: right labels in them, training and test accuracy.
 
     The accuracy on the training set is against its true labels: only so can a coreset of 70 %, which holds wrong
@@ -111,25 +108,24 @@ class Figure1(Trained):
     noise = "symmetric:0.5"
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        base, sizes = (SMALL, SMALL_DATA) if scale == "small" else (PAPER, {})
+        base, sizes = (fits.SMALL, fits.SMALL_DATA) if scale == "small" else (PAPER, {})
         variants = [
             Variant(selection, "prediction", 1.0, fraction, weighted)
             for selection in self.selections
             for weighted in (False, True)
             for fraction in self.fractions
         ]
-        named = {"ce": "ce", **{variant.title: variant.method for variant in variants}}
         return [
-            cell("cifar10", title, seed, noise=self.noise, **sizes, options={**base, "method": method})
-            for title, method in named.items()
+            fits.cell("cifar10", title, seed, noise=self.noise, **sizes, options={**base, "method": method})
+            for title, method in _against_ce(variants).items()
             for seed in range(seeds or 1)
         ]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         if cell["method"] == "ce":
-            return train(cell, data)
+            return fits.train(cell, data)
         watched = Watched(build(cell["fit"]["method"]))
-        figures = train(cell, data, method=watched)
+        figures = fits.train(cell, data, method=watched)
         figures["curves"]["weight_right"] = watched.right
         return figures
 
@@ -151,23 +147,20 @@ class Figure1(Trained):
                         _line(axis, way[name], label, color=colour, ls=style)
                 if key == "selected_right":
                     _levels(axis, [one.figures["noise"] for one in done])
-                name_axes(axis, f"{title}: {selection}", "epoch", "%")
-                faint_grid(axis)
-        _legend(figure, grid)
+                frame(axis, f"{title}: {selection}", "epoch", "%")
+        legend_below(figure, grid, 5)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
         header = ["", "right labels, last epoch", "of the weight", "train, true labels", "test, last", "test, best"]
         rows = []
         for method, figures in group(done, lambda c: c["method"]).items():
-            curves = [[f["curves"].get(key, [None])[-1] for f in figures]
-                      for key in ("selected_right", "weight_right", "train_true_accuracy")]  # fmt: skip
-            accuracy = [[f[key] for f in figures] for key in ("last", "best")]
-            rows.append([method, *map(spread, curves), *map(spread, accuracy)])
+            curves = ("selected_right", "weight_right", "train_true_accuracy")
+            rows.append([method, *(spread(_last(figures, key)) for key in curves), *spreads(figures, "last", "best")])
         return header, rows
 
 
-class Table1(Compared):
+class Table1(fits.Compared):
     """CRUST, by default and as in the paper, against what else there is. co_teaching is told the noise rate."""
 
     name = "crust-table1"
@@ -177,15 +170,15 @@ class Table1(Compared):
     methods = ("ce", "forward", "co_teaching", "gce", "sce", "mixup", "elr", "sop", "crust as in the paper", "crust")
 
     def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
-        wrong = 0.2 if (data, noise) == ("cifar10", ASYMMETRIC) else float(noise.split(":")[1])  # of all labels
+        wrong = 0.2 if (data, noise) == ("cifar10", fits.ASYMMETRIC) else float(noise.split(":")[1])  # of all labels
         text = {
             "co_teaching": f"co_teaching(forget_rate={wrong})", "crust": "crust(ce)",
             "crust as in the paper": AS_PAPER.method,
         }  # fmt: skip
-        return {**(SMALL if scale == "small" else PAPER), "method": text.get(method, method)}
+        return {**(fits.SMALL if scale == "small" else PAPER), "method": text.get(method, method)}
 
 
-class _Table2(Trained):
+class _Table2(fits.Trained):
     """Selection × classes × mixup on one data set, against cross-entropy."""
 
     title = "What removes wrong labels: selection, classes and mixup"
@@ -200,13 +193,12 @@ class _Table2(Trained):
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         base, sizes = (self.base, self.sizes) if scale == "small" else (PAPER, {})
-        named = {"ce": "ce", **{variant.title: variant.method for variant in STUDY}}
         return [
-            cell(self.data, title, seed, noise=noise, labels=None if noise else "random_label1", **sizes,
+            fits.cell(self.data, title, seed, noise=noise, labels=None if noise else "random_label1", **sizes,
                  options={**base, "method": method})
             for seed in range(seeds or 3)
             for noise in self.noises
-            for title, method in named.items()
+            for title, method in _against_ce(STUDY).items()
         ]  # fmt: skip
 
     def draw(self, done: list[Done], path: Path) -> None:
@@ -224,21 +216,16 @@ class _Table2(Trained):
                 _line(upper, found[variant.title]["selected_right"], variant.title, **style)
                 _line(lower, found[variant.title]["test_accuracy"], variant.title, **style)
             _levels(upper, [one["noise"] for one in figures])
-            name_axes(upper, noise, "", "right labels in the coreset, %" if upper is grid[0, 0] else "")
-            name_axes(lower, "", "epoch", "test accuracy, %" if lower is grid[1, 0] else "")
-            faint_grid(upper)
-            faint_grid(lower)
-        _legend(figure, grid)
-        figure.suptitle(f"{self.data}: half of each class selected ('auto': as many as the network agrees with)",
-                        fontsize=11)  # fmt: skip
+            frame(upper, noise, "", "right labels in the coreset, %" if upper is grid[0, 0] else "")
+            frame(lower, "", "epoch", "test accuracy, %" if lower is grid[1, 0] else "")
+        legend_below(figure, grid, 5)
+        half = "half of each class selected ('auto': as many as the network agrees with)"
+        figure.suptitle(f"{self.data}: {half}", fontsize=11)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["method"], _noise(c)))
-        columns = list(dict.fromkeys(noise for _, noise in groups))
-        rows = [[title, *[_entry(groups[title, noise]) for noise in columns]]
-                for title in dict.fromkeys(title for title, _ in groups)]  # fmt: skip
-        return ["test, last (best); right labels of the share selected", *columns], rows
+        corner = "test, last (best); right labels of the share selected"
+        return crossed(done, corner, lambda c: c["method"], _noise, _entry)
 
 
 class Digits(_Table2):
@@ -263,8 +250,8 @@ class Cifar(_Table2):
     name = "crust-table2-cifar"
     scales = ("small", "paper")
     data = "cifar10"
-    sizes: ClassVar[dict[str, Any]] = {**SMALL_DATA, "examples": 2000, "tested": 1000}
-    base: ClassVar[dict[str, Any]] = {**SMALL, "epochs": 18, "eval_examples": 100}
+    sizes: ClassVar[dict[str, Any]] = {**fits.SMALL_DATA, "examples": 2000, "tested": 1000}
+    base: ClassVar[dict[str, Any]] = {**fits.SMALL, "epochs": 18, "eval_examples": 100}
     noises = (*NOISES, None)
 
 
@@ -276,14 +263,18 @@ def _noise(c: Cell) -> str:
     return f"{kind} {100 * float(rate):.0f} %"
 
 
+def _last(figures: list[dict[str, Any]], key: str) -> list[float | None]:
+    """The last value of a curve in each run; None where it has none."""
+    return [f["curves"].get(key, [None])[-1] for f in figures]
+
+
 def _entry(figures: list[dict[str, Any]]) -> str:
     """Last (best) test accuracy; what share of the labels selected at the end is right, and what share was selected."""
-    accuracy = f"{spread([f['last'] for f in figures])} ({spread([f['best'] for f in figures])})"
-    right = [f["curves"].get("selected_right", [None])[-1] for f in figures]
-    if all(one is None for one in right):
-        return accuracy
-    share = np.mean([one for one in right if one is not None])
-    return f"{accuracy}; {100 * share:.0f} of {100 * np.mean([f['selected'] for f in figures]):.0f} %"
+    right = [one for one in _last(figures, "selected_right") if one is not None]
+    if not right:
+        return fits.last_and_best(figures)
+    selected = np.mean([f["selected"] for f in figures])
+    return f"{fits.last_and_best(figures)}; {100 * np.mean(right):.0f} of {100 * selected:.0f} %"
 
 
 def _curves(done: list[Done]) -> dict[str, dict[str, np.ndarray]]:
@@ -297,23 +288,11 @@ def _curves(done: list[Done]) -> dict[str, dict[str, np.ndarray]]:
 
 def _line(axis: Any, curves: np.ndarray, label: str, **style: Any) -> None:
     """Mean and range of curves (seeds, epochs)."""
-    there = ~np.isnan(curves).any(axis=0)
-    epochs = 1 + np.arange(curves.shape[1])[there]
-    axis.plot(epochs, curves[:, there].mean(axis=0), lw=1.5, label=label, **style)
-    axis.fill_between(epochs, curves[:, there].min(axis=0), curves[:, there].max(axis=0), color=style["color"],
-                      alpha=0.1, lw=0)  # fmt: skip
+    mean_and_range(axis, 1 + np.arange(curves.shape[1]), curves, lw=1.5, label=label, **style)
 
 
 def _levels(axis: Any, noise: list[float]) -> None:
     """Where chance would be: the share of right labels among all."""
     axis.axhline(100 * (1 - float(np.mean(noise))), color="0.3", lw=1, ls=":", label="among all examples")
     axis.set_ylim(0, 102)
-    axis.xaxis.get_major_locator().set_params(integer=True)
-
-
-def _legend(figure: Any, grid: Any) -> None:
-    """One legend below for all panels."""
-    found = {}
-    for axis in grid.flat:
-        found.update(dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)))
-    figure.legend(found.values(), found, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    count_epochs(axis)

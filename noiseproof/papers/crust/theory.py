@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from noiseproof.coreset import facility_location
 from noiseproof.coreset.gradients import full_gradients, last_layer_gradients
@@ -21,14 +22,13 @@ from noiseproof.coreset.nearest import core
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.jacobian.operator import Jacobian
+from noiseproof.jacobian.singular import spectrum_of_gram
 from noiseproof.papers.crust import bounds as coresets
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import spread
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spreads, where
+from noiseproof.runs.drawing import BLUE, RED, new_figure
 from noiseproof.training.fit import fit
-
-EARLY, LATE = "#2c6fbb", "#c0392b"
 
 
 class Theory(Experiment):
@@ -71,10 +71,10 @@ class Theory(Experiment):
             "ways": [
                 {"gradient": gradient, "by": by, "selection": selection}
                 | self.measure(
-                    gram, jacobian.shape[1], some, group, *self.select(points, selection, group, cell["seed"])
+                    gram, jacobian.shape[1], some, classes, *self.select(points, selection, classes, cell["seed"])
                 )
                 for gradient, points in gradients.items()
-                for by, group in (("label", some.labels), ("prediction", guess))
+                for by, classes in (("label", some.labels), ("prediction", guess))
                 for selection in self.SELECTIONS
             ],
             "noise": float(some.wrong.double().mean()),
@@ -83,33 +83,34 @@ class Theory(Experiment):
             "gradients": _compare(gradients["last layer"], gradients["exact"]),
         }
 
-    def select(self, points: Tensor, selection: str, group: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Half of each group: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
-        group = group.unique(return_inverse=True)[1]
+    def select(self, points: Tensor, selection: str, classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Half of each class: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
+        classes = classes.unique(return_inverse=True)[1]
         if selection == "core":
-            found = core(points, self.SHARE, groups=group)
+            found = core(points, self.SHARE, groups=classes)
             return found.indices, found.assignment
         if selection != "random":
             algorithm = "lazy" if selection == "medoids" else selection
             trim = self.TRIM if selection == "trimmed" else None
-            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=group, trim=trim)
+            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
             return found.indices, found.assignment
-        order = torch.randperm(len(group), generator=torch.Generator().manual_seed(seed))
-        members = [order[group[order] == one] for one in range(int(group.max()) + 1)]
+        order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+        members = [order[classes[order] == one] for one in range(int(classes.max()) + 1)]
         index = torch.cat([rows[: max(1, round(self.SHARE * len(rows)))] for rows in members])
-        apart = torch.cdist(points, points[index]).masked_fill(group[:, None] != group[index], torch.inf)
+        apart = torch.cdist(points, points[index]).masked_fill(classes[:, None] != classes[index], torch.inf)
         apart[index, torch.arange(len(index))] = -1  # each to itself, even among equals
         return index, apart.argmin(dim=1)
 
     def measure(
-        self, gram: Tensor, columns: int, data: LabeledData, group: Tensor, index: Tensor, assignment: Tensor
+        self, gram: Tensor, columns: int, data: LabeledData, classes: Tensor, index: Tensor, assignment: Tensor
     ) -> dict[str, Any]:
         """What is true of a coreset; singular values relative to σ₁(J)."""
         assert data.wrong is not None
-        each = self.CLASSES
+        assert data.true_labels is not None
+        label, truth = (coresets.scalar_labels(one[index], self.CLASSES) for one in (data.labels, data.true_labels))
         weight = torch.bincount(assignment[assignment >= 0], minlength=len(index))
-        picked = (index[:, None] * each + torch.arange(each)).flatten()
-        small, space = gram[picked][:, picked], coresets.cluster_space(group[index], each)
+        picked = coresets.rows(index, self.CLASSES)
+        small, space = gram[picked][:, picked], coresets.cluster_space(classes[index], self.CLASSES)
         bounds = {
             "printed": coresets.bounds(small, weight, power=1.0),
             "printed, on S₊": coresets.bounds(small, weight, space=space, power=1.0),
@@ -117,11 +118,11 @@ class Theory(Experiment):
             "roots, on S₊": coresets.bounds(small, weight, space=space),
         }
         near = coresets.closeness(gram, index, assignment)
-        ratio = coresets.noise_ratio(data.wrong[index], group[index])
+        ratio = coresets.noise_ratio(data.wrong[index], classes[index])
         return {
             "wrong": ratio.overall, "worst": ratio.worst,
             "wrong_weight": float((data.wrong[index] * weight).sum() / weight.sum()),
-            "projected": coresets.projected_noise(self._noise(data)[index], group[index]),
+            "projected": coresets.projected_noise(label - truth, classes[index]),
             "bounds": {key: one._asdict() | {"below": one.below, "above": one.above} for key, one in bounds.items()},
             "excess": bounds["printed"].largest / bounds["printed"].upper,
             "error": float(near.errors[0]) / near.top, "largest_error": float(near.errors.max()) / near.top,
@@ -130,20 +131,12 @@ class Theory(Experiment):
             **self._nuisance(small, columns, data.subset(index)),
         }  # fmt: skip
 
-    def _noise(self, data: LabeledData) -> Tensor:
-        """e = y − ỹ (n,) as numbers in [−2, 2]."""
-        assert data.true_labels is not None
-        label, truth = (coresets.scalar_labels(one, self.CLASSES) for one in (data.labels, data.true_labels))
-        return label - truth
-
     def _nuisance(self, gram: Tensor, columns: int, data: LabeledData) -> dict[str, float | None]:
         """The share of the noise's square in the nuisance space, and ‖Π_N y‖/√k of the labels."""
         assert data.true_labels is not None
-        found = coresets.spectrum(gram, columns)
+        found = spectrum_of_gram(gram, columns)
         split = found.split(self.RATIO * float(found.values[0]))
-        label, truth = (
-            torch.nn.functional.one_hot(one, self.CLASSES).double() for one in (data.labels, data.true_labels)
-        )
+        label, truth = (one_hot(one, self.CLASSES).double() for one in (data.labels, data.true_labels))
         noise = (label - truth).flatten()
         return {
             "noise_nuisance": split.shares(noise).nuisance if bool(noise.any()) else None,
@@ -153,35 +146,29 @@ class Theory(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(12.5, 5.2)
         axes = figure.subplots(1, 3)
-        keys = list(_grouped(done, self.EPOCHS[0], "last layer"))
-        for epochs, colour, shift in zip(self.EPOCHS, (EARLY, LATE), (-0.15, 0.15), strict=True):
-            ways = _grouped(done, epochs, "last layer")
-            at = np.arange(len(keys)) + shift
-            for axis, shown in zip(
-                axes, (("wrong", "worst"), ("error", "spectral"), ("labels_nuisance",)), strict=True
-            ):
-                for key, marker in zip(shown, "ov", strict=False):
-                    values = [[one[key] for one in ways[way]] for way in keys]
-                    scale = 1 if key == "labels_nuisance" else 100
-                    label = f"{_NAMES[key]}, {epochs} epochs"
-                    axis.plot(at, [scale * np.mean(v) for v in values], marker, color=colour, ms=6, label=label,
-                              mfc=colour if marker == "o" else "none")  # fmt: skip
-                    for x, v in zip(at, values, strict=True):
-                        axis.plot([x, x], [scale * min(v), scale * max(v)], color=colour, lw=0.8)
-            everything = [one.figures["all"]["labels_nuisance"] for one in done if one.cell["epochs"] == epochs]
+        for epochs, colour, shift in zip(self.EPOCHS, (BLUE, RED), (-0.15, 0.15), strict=True):
+            ways = _ways(done, epochs, "last layer")
+            for axis, shown, scale in zip(axes, _SHOWN, (100, 100, 1), strict=True):
+                for (key, name), marker in zip(shown.items(), "ov", strict=False):
+                    values = scale * np.array([[one[key] for one in runs] for runs in ways.values()])  # (ways, seeds)
+                    mean = values.mean(1)
+                    axis.errorbar(
+                        np.arange(len(ways)) + shift, mean, (mean - values.min(1), values.max(1) - mean), fmt=marker,
+                        color=colour, ms=6, elinewidth=0.8, mfc=colour if marker == "o" else "none",
+                        label=f"{name}, {epochs} epochs",
+                    )  # fmt: skip
+            everything = [one.figures["all"]["labels_nuisance"] for one in where(done, epochs=epochs)]
             axes[2].axhline(np.mean(everything), color=colour, lw=1, ls=":", label=f"all examples, {epochs} epochs")
         axes[0].axhline(100 * coresets.margin(self.CLASSES) / 8, color="0.2", lw=1, ls="--", label="δ/8")
         axes[0].set_ylim(bottom=0)
-        name_axes(axes[0], "(a) wrong labels in the coreset", "", "%")
-        axes[1].set_yscale("log")
-        axes[1].set_ylim(0.1, 120)
-        name_axes(axes[1], "(b) largest singular value of √R J_S against J", "", "% of σ₁(J)")
+        axes[1].set(yscale="log", ylim=(0.1, 120))
         axes[2].set_ylim(bottom=0)
-        name_axes(axes[2], "(c) labels in the nuisance space", "", "‖Π y‖/√k")
+        frame(axes[0], "(a) wrong labels in the coreset", "", "%")
+        frame(axes[1], "(b) largest singular value of √R J_S against J", "", "% of σ₁(J)")
+        frame(axes[2], "(c) labels in the nuisance space", "", "‖Π y‖/√k")
+        names = [f"{selection}\nby {by}" for by, selection in ways]
         for axis in axes:
-            axis.set_xticks(range(len(keys)), [f"{selection}\nby {by}" for by, selection in keys], rotation=50,
-                            fontsize=8)  # fmt: skip
-            faint_grid(axis)
+            axis.set_xticks(range(len(names)), names, rotation=50, fontsize=8)
             axis.legend(fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.32))
         figure.savefig(path, dpi=130, format="png")
 
@@ -191,31 +178,26 @@ class Theory(Experiment):
         rows = []
         for epochs in self.EPOCHS:
             for gradient in ("last layer", "exact"):
-                for (by, selection), ways in _grouped(done, epochs, gradient).items():
-                    shares = [spread([way[key] for way in ways]) for key in ("wrong", "worst", "error", "spectral")]
-                    numbers = [spread([way[key] for way in ways], percent=False)
-                               for key in ("excess", "labels_nuisance", "noise_nuisance")]  # fmt: skip
+                for (by, selection), runs in _ways(done, epochs, gradient).items():
+                    shares = spreads(runs, "wrong", "worst", "error", "spectral")
+                    numbers = spreads(runs, "excess", "labels_nuisance", "noise_nuisance", percent=False)
                     rows.append([str(epochs), gradient, f"{by}, {selection}", *shares, *numbers])
-            everything = [one.figures for one in done if one.cell["epochs"] == epochs]
-            nuisance = [spread([one["all"][key] for one in everything], percent=False)
-                        for key in ("labels_nuisance", "noise_nuisance")]  # fmt: skip
-            rows.append([str(epochs), "", "all examples", spread([one["noise"] for one in everything]), *["–"] * 4,
-                         *nuisance])  # fmt: skip
+            everything = [one.figures for one in where(done, epochs=epochs)]
+            nuisance = spreads([f["all"] for f in everything], "labels_nuisance", "noise_nuisance", percent=False)
+            rows.append([str(epochs), "", "all examples", *spreads(everything, "noise"), *["–"] * 4, *nuisance])
         return header, rows
 
 
-_NAMES = {"wrong": "overall", "worst": "worst class", "error": "error of σ₁", "spectral": "(7c)",
-          "labels_nuisance": "coreset"}  # fmt: skip
+_SHOWN = (  # the figures in each panel, and their names
+    {"wrong": "overall", "worst": "worst class"}, {"error": "error of σ₁", "spectral": "(7c)"},
+    {"labels_nuisance": "coreset"},
+)  # fmt: skip
 
 
-def _grouped(done: list[Done], epochs: int, gradient: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The figures of each way over the seeds."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in done:
-        for way in one.figures["ways"]:
-            if one.cell["epochs"] == epochs and way["gradient"] == gradient:
-                found.setdefault((way["by"], way["selection"]), []).append(way)
-    return found
+def _ways(done: list[Done], epochs: int, gradient: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The figures over the seeds of each way to select: by which classes, and what."""
+    ways = [Done(way, way) for one in where(done, epochs=epochs) for way in one.figures["ways"]]
+    return group(where(ways, gradient=gradient), lambda c: (c["by"], c["selection"]))
 
 
 def _compare(short: Tensor, exact: Tensor) -> dict[str, float]:

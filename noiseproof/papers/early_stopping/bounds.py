@@ -45,6 +45,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.papers.early_stopping.clusters import (
     Activation,
@@ -82,9 +83,7 @@ class Stray(NamedTuple):
     distance: float  # no W nearer to W₀ fits the labels
 
 
-def perfect(
-    centers: Tensor, sizes: Sequence[int], rho: float, name: str, *, failure: float = 0.01, misfit: float | None = None
-) -> Guarantee:
+def perfect(centers: Tensor, sizes: Sequence[int], rho: float, name: str, *, failure: float = 0.01) -> Guarantee:
     """Theorem 2.3: inputs equal to their centres, at most ρn_ℓ wrong labels in each cluster.
 
     Args:
@@ -93,14 +92,13 @@ def perfect(
         rho: in (0, 1).
         name: of the activation.
         failure: the probability p over W₀ that the guarantee fails; the paper has 2K⁻¹⁰⁰.
-        misfit: ‖r₀‖/√n where it is known; else the bound above.
 
     Raises:
         InputError: an argument out of range, λ(C) = 0, an activation without φ''.
     """
     phi, norm, least, low, up, n = _setting(centers, sizes, rho, name, failure)
     K = len(sizes)
-    misfit = _misfit(K, failure, phi) if misfit is None else misfit
+    misfit = _misfit(K, failure, phi)
     radius = 8 * misfit * math.sqrt(2 * K / (low * least))
     step = K / (2 * up * n * (phi.max_slope * norm) ** 2)
     steps = 40 * K / (step * low * n * least) * math.log(max(misfit * math.sqrt(n) / (2 * rho), 1))
@@ -284,8 +282,8 @@ def _setting(
     phi, least, n = _smooth(name), eigenvalue(centers, name), sum(sizes)
     if len(sizes) != len(centers) or min(sizes) < 1:
         raise InputError(f"sizes needs one number of at least 1 for each of {len(centers)} centres, got {list(sizes)}")
-    if not (0 < rho < 1 and 0 < failure < 1):
-        raise InputError(f"rho and failure must lie in (0, 1), got {rho} and {failure}")
+    for argument, value in (("rho", rho), ("failure", failure)):
+        checks.number(argument, value, 0, 1, ends="()")
     if least <= 1e-12:
         raise InputError("λ(C) is 0: two centres cannot be told apart (for erf, opposite ones cannot); move them")
     K = len(sizes)

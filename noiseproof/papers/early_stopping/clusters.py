@@ -2,7 +2,7 @@
 
 Mingchen Li, Mahdi Soltanolkotabi and Samet Oymak, "Gradient Descent with Early Stopping is Provably Robust to Label
 Noise for Overparameterized Neural Networks", AISTATS 2020 (arXiv:1903.11680), Sections 1.3, 2.1 and 3. The theorems
-are in clusterbounds.py.
+are in bounds.py.
 
 Data: n inputs of norm 1 in K clusters, ‖x_i − c_ℓ‖ ≤ ε₀ within cluster ℓ, which has n_ℓ examples,
 c_low n/K ≤ n_ℓ ≤ c_up n/K. All of a cluster have one true label ỹ in [−1, 1]; different labels lie δ apart: (1.1).
@@ -29,14 +29,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from noiseproof import checks
 from noiseproof.errors import InputError, unknown
+from noiseproof.models.shallow import SLOPES, jacobian_gram
 
 _NODES = 80  # of the quadrature, each way: round-off for softplus
 _TRIES = 10_000  # draws of centres that keep their distance
@@ -79,25 +81,12 @@ class Path(NamedTuple):
     net: Net
 
 
-def _erf_kernel(c: Tensor) -> Tensor:
-    return 4 / (math.pi * (9 - 4 * c * c).sqrt())
-
-
-def _relu_kernel(c: Tensor) -> Tensor:
-    return (math.pi - torch.arccos(c.clamp(-1, 1))) / (2 * math.pi)
-
-
-@cache
-def _hermite() -> tuple[Tensor, Tensor]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
-
-
 def _quadrature(slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """E φ'(a)φ'(b) with b = ca + √(1 − c²)a', by a product rule."""
+    points, mass = np.polynomial.hermite_e.hermegauss(_NODES)
+    nodes, weights = torch.from_numpy(points), torch.from_numpy(mass / mass.sum())
 
     def kernel(c: Tensor) -> Tensor:
-        nodes, weights = _hermite()
         c = c.clamp(-1, 1)[..., None, None]
         other = slope(c * nodes[:, None] + (1 - c * c).sqrt() * nodes) @ weights  # (..., Q)
         return other @ (weights * slope(nodes))
@@ -106,18 +95,17 @@ def _quadrature(slope: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 ACTIVATIONS = {
-    "relu": Activation(torch.relu, lambda z: (z > 0).to(z.dtype), _relu_kernel, 1.0, math.inf),
+    "relu": Activation(
+        torch.relu, SLOPES["relu"], lambda c: (math.pi - torch.arccos(c.clamp(-1, 1))) / (2 * math.pi), 1.0, math.inf
+    ),
     "softplus": Activation(
-        lambda z: torch.nn.functional.softplus(z, threshold=40.0), torch.sigmoid, _quadrature(torch.sigmoid), 1.0, 0.25
+        lambda z: F.softplus(z, threshold=40.0), SLOPES["softplus"], _quadrature(SLOPES["softplus"]), 1.0, 0.25
     ),
     "erf": Activation(
-        torch.erf,
-        lambda z: 2 / math.sqrt(math.pi) * torch.exp(-z * z),
-        _erf_kernel,
-        2 / math.sqrt(math.pi),
-        math.sqrt(8 / (math.pi * math.e)),
+        torch.erf, SLOPES["erf"], lambda c: 4 / (math.pi * (9 - 4 * c * c).sqrt()),
+        2 / math.sqrt(math.pi), math.sqrt(8 / (math.pi * math.e)),
     ),
-}
+}  # fmt: skip
 
 
 def activation(name: str) -> Activation:
@@ -148,7 +136,7 @@ def random_centers(K: int, d: int, *, seed: int, apart: float = 0.0) -> Tensor:
     """
     generator = _stream("centers", seed)
     for _ in range(_TRIES):
-        C = _unit(torch.randn(K, d, generator=generator, dtype=torch.float64))
+        C = F.normalize(torch.randn(K, d, generator=generator, dtype=torch.float64))
         if K < 2 or float(torch.pdist(C).min()) >= apart:
             return C
     raise InputError(f"no {K} random centres in {d} dimensions were {apart} apart; lower apart or raise d")
@@ -177,20 +165,16 @@ def clusterable(
     value = torch.tensor(labels, dtype=torch.float64)
     if float(value.abs().max()) > 1:
         raise InputError(f"labels must lie in [-1, 1], got {list(labels)}; rescale them")
-    if not 0 <= eps0 < 2 or (eps0 > 0 and on_sphere and centers.shape[1] < 2):
-        raise InputError(f"eps0 must lie in [0, 2), and be 0 in one dimension, got {eps0} with d={centers.shape[1]}")
-    generator = _stream("inputs", seed)
+    if checks.number("eps0", eps0, 0, 2, ends="[)") > 0 and on_sphere and centers.shape[1] < 2:
+        raise InputError(f"eps0 must be 0 in one dimension, where a sphere has no room, got {eps0}")
     cluster = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    c = centers[cluster]  # (n, d)
-    if eps0 > 0:
-        u = torch.randn(c.shape, generator=generator, dtype=torch.float64)
-        if on_sphere:
-            u = _unit(u - (u * c).sum(1, keepdim=True) * c)  # along the sphere
-            x = (1 - eps0**2 / 2) * c + eps0 * math.sqrt(1 - eps0**2 / 4) * u  # ‖x‖ = 1, ‖x − c‖ = ε₀
-        else:
-            x = c + eps0 * _unit(u)
-    else:
-        x = c
+    x = c = centers[cluster]  # (n, d)
+    u = torch.randn(c.shape, generator=_stream("inputs", seed), dtype=torch.float64)
+    if eps0 > 0 and on_sphere:
+        u = F.normalize(u - (u * c).sum(1, keepdim=True) * c)  # along the sphere
+        x = (1 - eps0**2 / 2) * c + eps0 * math.sqrt(1 - eps0**2 / 4) * u  # ‖x‖ = 1, ‖x − c‖ = ε₀
+    elif eps0 > 0:
+        x = c + eps0 * F.normalize(u)
     truth = value[cluster]
     return Clusters(x, truth, truth, cluster, centers)
 
@@ -201,9 +185,10 @@ def corrupt(data: Clusters, rho: float, *, seed: int) -> Clusters:
     Raises:
         InputError: ρ outside [0, 1], or a single label value to choose from.
     """
+    checks.number("rho", rho, 0, 1)
     values = torch.unique(data.truth)
-    if not 0 <= rho <= 1 or len(values) < 2:
-        raise InputError(f"rho must lie in [0, 1] and the labels take two values or more, got {rho}, {len(values)}")
+    if len(values) < 2:
+        raise InputError(f"wrong labels need two label values or more to choose from, got {len(values)}")
     generator = _stream("corruption", seed)
     label = data.truth.clone()
     for cluster in data.cluster.unique():
@@ -216,8 +201,7 @@ def corrupt(data: Clusters, rho: float, *, seed: int) -> Clusters:
 
 def shuffle(data: Clusters, share: float, *, seed: int) -> Clusters:
     """Draw a share of all labels anew from the label values, as in Figure 6: some keep their own."""
-    if not 0 <= share <= 1:
-        raise InputError(f"share must lie in [0, 1], got {share}")
+    checks.number("share", share, 0, 1)
     generator = _stream("shuffle", seed)
     values, label = torch.unique(data.truth), data.truth.clone()
     chosen = torch.randperm(len(label), generator=generator)[: round(share * len(label))]
@@ -237,20 +221,12 @@ def cluster_means(r: Tensor, cluster: Tensor) -> Tensor:
     return (total / torch.bincount(cluster))[cluster]
 
 
-def diffusedness(basis: Tensor) -> float:
-    """The least γ of Definition 3.1 for the span of `basis` (n, r): n max_i ‖P e_i‖². For S₊ it is n / min n_ℓ."""
-    left, values, _ = torch.linalg.svd(basis, full_matrices=False)
-    left = left[:, values > 1e-10 * values[0]]
-    return float(len(basis) * (left * left).sum(1).max())
-
-
 # --- network ---
 
 
 def network(k: int, d: int, *, activation: str, seed: int) -> Net:
     """W₀ with standard Gaussian entries (k, d), and v: ±1/√k, half each; one entry is 0 if k is odd."""
-    if k < 2:
-        raise InputError(f"k must be at least 2, one unit of each sign, got {k}")
+    checks.integer("k", k, 2)  # one unit of each sign
     W = torch.randn(k, d, generator=_stream("network", seed), dtype=torch.float64)
     v = torch.zeros(k, dtype=torch.float64)
     v[: k // 2], v[k - k // 2 :] = 1 / math.sqrt(k), -1 / math.sqrt(k)
@@ -264,8 +240,7 @@ def predict(net: Net, x: Tensor) -> Tensor:
 
 def gram(net: Net, x: Tensor) -> Tensor:
     """JJᵀ (n, n) of the Jacobian of Definition 6.6."""
-    slope = net.v[:, None] * activation(net.activation).slope(net.W @ x.T)  # (k, n)
-    return (x @ x.T) * (slope.T @ slope)
+    return jacobian_gram(x, net.W, net.v, net.activation)
 
 
 def descend(
@@ -321,10 +296,6 @@ def condition(centers: Tensor, name: str) -> float:
     """κ(C) = √(d/K) ‖C‖ / λ(C)."""
     K, d = centers.shape
     return math.sqrt(d / K) * float(torch.linalg.matrix_norm(centers, 2)) / eigenvalue(centers, name)
-
-
-def _unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=1, keepdim=True)
 
 
 def _centers(centers: Tensor) -> Tensor:

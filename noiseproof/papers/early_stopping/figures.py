@@ -1,4 +1,4 @@
-"""The experiments of Li et al. (2020) that train networks: Figures 1, 3 and 4 (Figure 5 is in early_spectra.py).
+"""The experiments of Li et al. (2020) that train networks: Figures 1, 3 and 4 (Figure 5 is in spectra.py).
 
 Corruption is the paper's: a share of the labels is drawn anew from all classes, so a tenth of them come back right.
 "Early stopping" is the epoch with the highest accuracy on held-out labels, as noisy as the others; the paper only says
@@ -11,6 +11,7 @@ for Figure 1. For ResNet-20 it gives no recipe: at its scale ours is that of He 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,11 +23,13 @@ from torch.nn import functional as F
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.method import Run
+from noiseproof.models.inference import losses
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import cell, find_wrong, group, spread
-from noiseproof.runs.plots import CURVES
+from noiseproof.papers.drawing import frame, mean_and_range
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread, spreads, where
+from noiseproof.papers.fits import cell, find_wrong, sets
+from noiseproof.runs.drawing import legend_below, new_figure
+from noiseproof.runs.plots import CURVES, loss_histogram
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.progress import Silent
@@ -47,15 +50,12 @@ SMALL_CIFAR: dict[str, Any] = {"data": "cifar10", "size": 16, "examples": 5000, 
 
 def prepare(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:
     """The training set of a cell, corrupted, and its test set."""
-    training, test = data.pair(cell["data"], labels=cell["labels"])
-    training = _some(training, cell["examples"], cell["size"], cell["seed"])
-    return corruption.apply(training, cell["noise"], cell["seed"]), _some(test, cell["tested"], cell["size"], seed=0)
+    training, test = (_shrunk(one, cell["size"]) for one in sets({**cell, "size": None}, data))
+    return corruption.apply(training, cell["noise"], cell["seed"]), test
 
 
-def _some(data: LabeledData, count: int | None, size: int | None, seed: int) -> LabeledData:
-    """So many examples, stratified, their images brought to `size` by means over pixels."""
-    if count is not None and count < len(data):
-        data = data.split(count / len(data), seed=seed)[1]
+def _shrunk(data: LabeledData, size: int | None) -> LabeledData:
+    """The images brought to `size` by means over pixels."""
     if size is None or data.input_shape[1:] == (size, size):
         return data
     images = F.interpolate(data.take(torch.arange(len(data))).float(), (size, size), mode="area")
@@ -91,13 +91,41 @@ class Notes(Silent):
 
     def epoch(self, run: Run) -> None:
         assert run.predicted is not None, "Notes needs eval_examples"
-        index = run.predicted.index
-        given = run.predicted.probability.gather(1, run.data.labels[index][:, None])[:, 0]
-        self.losses.append(-given.clamp_min(1e-12).log())
-        self.index = index
+        self.index = run.predicted.index
+        self.losses.append(losses(run.predicted.probability, run.data.labels[self.index]))
 
 
-class Figure1(Experiment):
+def _noted(cell: Cell, data: DataDir) -> tuple[FitResult, Notes]:
+    """A cell trained, with notes."""
+    training, test = prepare(cell, data)
+    notes = Notes()
+    return fit(data=training, test=test, seed=cell["seed"], progress=notes, **cell["fit"]), notes
+
+
+class Corrupted(Experiment):
+    """Cross-entropy at several rates of corruption."""
+
+    settings: ClassVar[dict[str, dict[str, Any]]]  # the arguments of `fits.cell`, by scale
+    besides: ClassVar[dict[str, dict[str, Any]]] = {}  # what else a cell has, by scale
+    rates: ClassVar[dict[str, tuple[float, ...]]]  # by scale
+    seeds: ClassVar[int] = 3
+    stages: tuple[str, ...] = ()  # when the figures of a run are taken
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [
+            cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale]) | self.besides.get(scale, {})
+            for rate in self.rates[scale]
+            for seed in range(seeds or self.seeds)
+        ]
+
+    def by_stage(self, done: list[Done]) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+        """The rows of a table: the corruption in %, the stage, and its figures over the seeds."""
+        for rate, figures in group(done, percent).items():
+            for stage in self.stages:
+                yield str(rate), stage, [one["stages"][stage] for one in figures]
+
+
+class Figure1(Corrupted):
     """Accuracy against corruption: full training, stopped by held-out noisy labels, stopped after a few epochs."""
 
     name = "early-fig1"
@@ -115,16 +143,9 @@ class Figure1(Experiment):
         "small": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
         "paper": tuple(i / 10 for i in range(10)),
     }
-    few: ClassVar[dict[str, int]] = {"small": 3, "paper": 1}  # epochs
+    besides: ClassVar[dict[str, dict[str, Any]]] = {"small": {"few": 3}, "paper": {"few": 1}}  # epochs
     stages = ("full training", "stopped by held-out noisy labels", "stopped after a few epochs")
     lines = ("train_accuracy", "train_true_accuracy", "test_accuracy")
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            {**cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale]), "few": self.few[scale]}
-            for rate in self.rates[scale]
-            for seed in range(seeds or 3)
-        ]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         training, test = prepare(cell, data)
@@ -143,27 +164,23 @@ class Figure1(Experiment):
             for key in self.lines:
                 runs = np.array([[100 * f["stages"][stage][key] for f in fs] for fs in groups.values()])  # (R, seeds)
                 legend, colour = CURVES[key]
-                axis.plot(list(groups), runs.mean(1), "o-", color=colour, lw=1.6, ms=3.5, label=legend)
-                axis.fill_between(list(groups), runs.min(1), runs.max(1), color=colour, alpha=0.18, lw=0)
+                style = {"color": colour, "marker": "o", "lw": 1.6, "ms": 3.5, "label": legend}
+                mean_and_range(axis, list(groups), runs.T, alpha=0.18, **style)
             right = [100 * (1 - np.mean([f["noise"] for f in fs])) for fs in groups.values()]
             axis.plot(list(groups), right, color="0.5", lw=1, ls=":", label="labels that are right")
-            name_axes(axis, f"({letter}) {stage}", "corruption, %", "")
-            faint_grid(axis)
+            frame(axis, f"({letter}) {stage}", "corruption, %", "")
         axes[0].set(ylim=(0, 102))
         axes[0].set_ylabel("accuracy, %", fontsize=9)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+        legend_below(figure, axes[:1], 4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
         header = ["corruption, %", "stop", "epoch", "train, noisy labels", "train, true labels", "test"]
         rows = []
-        for rate, figures in group(done, percent).items():
-            for stage in self.stages:
-                found = [f["stages"][stage] for f in figures]
-                epochs = sorted(f["epoch"] for f in found)
-                when = f"{epochs[0]}–{epochs[-1]}" if epochs[-1] > epochs[0] else f"{epochs[0]}"
-                rows.append([str(rate), stage, when, *(spread([f[key] for f in found]) for key in self.lines)])
+        for rate, stage, found in self.by_stage(done):
+            epochs = sorted(f["epoch"] for f in found)
+            when = f"{epochs[0]}–{epochs[-1]}" if epochs[-1] > epochs[0] else f"{epochs[0]}"
+            rows.append([rate, stage, when, *spreads(found, *self.lines)])
         return header, rows
 
 
@@ -195,25 +212,22 @@ class Figure3(Experiment):
         ]  # fmt: skip
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
-        training, test = prepare(cell, data)
-        notes = Notes()
-        result = fit(data=training, test=test, seed=cell["seed"], progress=notes, **cell["fit"])
+        result, notes = _noted(cell, data)
         curves = _curves(result, "distance", "train_accuracy", "train_loss", "test_accuracy")
-        away = {
-            f"{share}": next((d for d, a in zip(curves["distance"], curves["train_accuracy"], strict=True)
-                              if a >= share), None)
-            for share in self.reached
-        }  # fmt: skip
+        pairs = list(zip(curves["distance"], curves["train_accuracy"], strict=True))
+        away = {f"{share}": next((far for far, fitted in pairs if fitted >= share), None) for share in self.reached}
         return {"norm": notes.norm, "away": away, "curves": curves}
 
     def draw(self, done: list[Done], path: Path) -> None:
+        from matplotlib import colormaps
+
         networks = group(done, lambda c: c["method"])
         figure = new_figure(11.5, 3.2 * len(networks) + 0.5)
         axes = figure.subplots(len(networks), 3, squeeze=False)
-        colours = _shades(len({percent(one.cell) for one in done}))
+        shades = colormaps["viridis_r"](np.linspace(0.15, 1, len({percent(one.cell) for one in done})))
         for row, network in zip(axes, networks, strict=True):
-            part = group([one for one in done if one.cell["method"] == network], percent)
-            for (rate, figures), colour in zip(part.items(), colours, strict=False):
+            part = group(where(done, method=network), percent)
+            for (rate, figures), colour in zip(part.items(), shades, strict=False):
                 for number, one in enumerate(figures):
                     curves, style = one["curves"], {"color": colour, "lw": 1.2, "alpha": 0.8}
                     distance = np.array(curves["distance"]) / one["norm"]
@@ -221,13 +235,10 @@ class Figure3(Experiment):
                     row[0].plot(distance, 100 * np.array(curves["train_accuracy"]), label=label, **style)
                     row[1].plot(distance, curves["train_loss"], **style)
                     row[2].plot(range(1, len(distance) + 1), distance, **style)
-            name_axes(row[0], f"{network}: accuracy", "‖θ − θ₀‖ / ‖θ₀‖", "training accuracy, observed labels, %")
-            name_axes(row[1], f"{network}: loss", "‖θ − θ₀‖ / ‖θ₀‖", "training loss, observed labels")
-            name_axes(row[2], f"{network}: distance", "epoch", "‖θ − θ₀‖ / ‖θ₀‖")
-            for axis in row:
-                faint_grid(axis)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False)
+            frame(row[0], f"{network}: accuracy", "‖θ − θ₀‖ / ‖θ₀‖", "training accuracy, observed labels, %")
+            frame(row[1], f"{network}: loss", "‖θ − θ₀‖ / ‖θ₀‖", "training loss, observed labels")
+            frame(row[2], f"{network}: distance", "epoch", "‖θ − θ₀‖ / ‖θ₀‖")
+        legend_below(figure, axes[:1, :1], len(shades))
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -244,20 +255,13 @@ class Figure3(Experiment):
         return header, rows
 
 
-def _shades(count: int) -> list[Any]:
-    """Colours from light to dark, for an ordered quantity."""
-    from matplotlib import colormaps
-
-    return [colormaps["viridis_r"](x) for x in np.linspace(0.15, 1, count)]
-
-
 def _reached(values: list[float | None]) -> str:
     """Mean ± spread, and of how many runs where some did not get there."""
     have = [value for value in values if value is not None]
     return spread(values, percent=False) + (f" ({len(have)} of {len(values)})" if 0 < len(have) < len(values) else "")
 
 
-class Figure4(Experiment):
+class Figure4(Corrupted):
     """Losses of the training examples, right and wrong labels apart, at the early stop and at the end."""
 
     name = "early-fig4"
@@ -267,20 +271,11 @@ class Figure4(Experiment):
         "small": {**SMALL_CIFAR, "options": {**SMALL_RESNET, "val": 0.1, "eval_examples": 5000}},
         "paper": {"data": "cifar10", "options": {**RESNET, "val": 0.1, "eval_examples": 5000}},
     }
-    rates = (0.3, 0.5)
+    rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.3, 0.5), "paper": (0.3, 0.5)}
     stages = ("early", "late")
 
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale])
-            for rate in self.rates
-            for seed in range(seeds or 3)
-        ]
-
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
-        training, test = prepare(cell, data)
-        notes = Notes()
-        result = fit(data=training, test=test, seed=cell["seed"], progress=notes, **cell["fit"])
+        result, notes = _noted(cell, data)
         early = best_epoch([record["val_accuracy"] for record in result.history])
         assert result.run.data.wrong is not None
         wrong = result.run.data.wrong[notes.index].numpy()
@@ -306,30 +301,18 @@ class Figure4(Experiment):
             wrong = np.array(figures[0]["wrong"], bool)  # the losses of one run: those of the others look alike
             for axis, stage in zip(row, self.stages, strict=True):
                 found = figures[0]["stages"][stage]
-                loss = np.array(found["loss"])
-                bins = np.linspace(0, max(1e-3, np.quantile(loss, 0.995)), 50)
-                for part, colour, legend in (
-                    (~wrong, "#2471a3", "label is right"),
-                    (wrong, "#c0392b", "label is wrong"),
-                ):
-                    axis.hist(loss[part].clip(max=bins[-1]), bins, color=colour, alpha=0.6, label=legend)
+                loss_histogram(axis, np.array(found["loss"]), wrong)
                 title = f"{rate} % corrupted, {stage}: epoch {found['epoch']}"
-                name_axes(axis, title, "−log p of the observed label", "examples")
+                frame(axis, title, "−log p of the observed label", "examples")
                 axis.text(0.97, 0.62, f"AUROC {found['auroc']:.2f}", transform=axis.transAxes, ha="right", fontsize=9)
-                axis.legend(fontsize=8, frameon=False, loc="upper right")
-                faint_grid(axis)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
         header = ["corruption, %", "stage", "epoch", "loss, right labels", "loss, wrong labels", "AUROC of the loss",
                   "wrong labels memorised", "test"]  # fmt: skip
-        rows = []
-        for rate, figures in group(done, percent).items():
-            for stage in self.stages:
-                found = [f["stages"][stage] for f in figures]
-                rows.append(
-                    [str(rate), stage, ", ".join(str(f["epoch"]) for f in found),
-                     *(spread([f[key] for f in found], percent=False) for key in ("right", "wrong", "auroc")),
-                     *(spread([f[key] for f in found]) for key in ("memorised", "test"))]
-                )  # fmt: skip
+        rows = [
+            [rate, stage, ", ".join(str(f["epoch"]) for f in found),
+             *spreads(found, "right", "wrong", "auroc", percent=False), *spreads(found, "memorised", "test")]
+            for rate, stage, found in self.by_stage(done)
+        ]  # fmt: skip
         return header, rows

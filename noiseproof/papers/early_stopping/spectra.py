@@ -22,37 +22,25 @@ from noiseproof.jacobian.outputs import without_largest
 from noiseproof.jacobian.singular import Shares, Spectrum
 from noiseproof.jacobian.spectrum import spectrum_of_run
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import bars, faint_grid, name_axes, new_figure
-from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, corrupted, percent, prepare
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import cell, group, spread
+from noiseproof.papers.drawing import bars, frame
+from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, Corrupted, percent, prepare
+from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.runs.drawing import BLUE, RED, YELLOW, new_figure
 from noiseproof.training.fit import fit
 
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends
-STAGES = {"initial": "#b7950b", "calibrated": "#2471a3", "trained": "#c0392b"}
+STAGES = {"initial": YELLOW, "calibrated": BLUE, "trained": RED}
 BEFORE = ["initial", "calibrated"]
 OUTPUTS = {"all": "all classes", "correct": "label's class"}
 
 
-class _Spectra(Experiment):
-    """One cell: a network is trained, and its Jacobian taken before and after. Beside those of a training cell:
+class _Spectra(Corrupted):
+    """A network is trained, and its Jacobian taken before and after. A cell has besides:
 
     before   the stages before training: "initial", "calibrated"
     rows     how many examples the Jacobian is taken of, for all classes and for that of the label
     left_out so many of the largest parameters are left out
     """
-
-    settings: ClassVar[dict[str, dict[str, Any]]]  # of training.cell, by scale
-    jacobian: ClassVar[dict[str, dict[str, Any]]]  # before, rows and left_out, by scale
-    rates: tuple[float, ...]
-    seeds: ClassVar[dict[str, int]]
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale]) | self.jacobian[scale]
-            for rate in self.rates
-            for seed in range(seeds or self.seeds[scale])
-        ]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         training, test = prepare(cell, data)
@@ -112,12 +100,12 @@ class Figure5(_Spectra):
         "small": {**SMALL_CIFAR, "size": None, "examples": 4000, "options": {**SMALL_RESNET, "epochs": 10}},
         "paper": {"data": "cifar10", "options": RESNET},
     }
-    jacobian: ClassVar[dict[str, dict[str, Any]]] = {
+    besides: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"before": ["initial"], "rows": {"all": 1000, "correct": 4000}, "left_out": 5},
         "paper": {"before": BEFORE, "rows": {"all": 1000, "correct": 10_000}, "left_out": 5},
     }
-    rates = (0.0,)
-    seeds: ClassVar[dict[str, int]] = {"small": 1, "paper": 1}
+    rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.0,), "paper": (0.0,)}
+    seeds = 1
 
     def draw(self, done: list[Done], path: Path) -> None:
         shown = done[0].figures["spectra"]  # one run: others look alike
@@ -131,9 +119,8 @@ class Figure5(_Spectra):
                 axis.loglog(range(1, len(values) + 1), values, ".-", color=STAGES[stage], lw=1.2, ms=3, label=label)
             axis.axhline(RATIO, color="0.5", lw=1, ls=":")
             n, p = stages["trained"]["shape"]
-            name_axes(axis, f"({letter}) {OUTPUTS[outputs]}, {n:,} × {p:,}", "rank", "singular value / top one")
+            frame(axis, f"({letter}) {OUTPUTS[outputs]}, {n:,} × {p:,}", "rank", "singular value / top one")
             axis.legend(fontsize=8, frameon=False)
-            faint_grid(axis)
         figure.savefig(path, dpi=130, format="png")
 
 
@@ -147,12 +134,11 @@ class Table1(_Spectra):
         "small": {**SMALL_CIFAR, "examples": 3000, "options": {**SMALL_RESNET, "epochs": 20}},
         "paper": {"data": "cifar10", "options": RESNET},
     }
-    jacobian: ClassVar[dict[str, dict[str, Any]]] = {
+    besides: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"before": BEFORE, "rows": {"all": 150, "correct": 1500}, "left_out": 0},
         "paper": {"before": BEFORE, "rows": {"all": 1000, "correct": 10_000}, "left_out": 0},
     }
-    rates = (0.3,)
-    seeds: ClassVar[dict[str, int]] = {"small": 3, "paper": 3}
+    rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.3,), "paper": (0.3,)}
 
     def draw(self, done: list[Done], path: Path) -> None:
         shares: dict[tuple[str, str], list[float]] = {}

@@ -13,26 +13,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.early_stopping import bounds as clusterbounds
-from noiseproof.papers.early_stopping import clusters
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-
-BLUE, RED, GREEN, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "0.5"
-
-
-def _label(axis: Any, title: str, x: str, y: str) -> None:
-    name_axes(axis, title, x, y)
-    faint_grid(axis)
+from noiseproof.papers.drawing import frame, mean_and_range
+from noiseproof.papers.early_stopping import bounds, clusters
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group
+from noiseproof.papers.fits import find_wrong
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
+from noiseproof.runs.plots import loss_histogram
 
 
-def _separation(loss: Tensor, wrong: Tensor) -> float:
-    """The chance that a wrongly labelled example has a higher loss than a rightly labelled one (AUROC)."""
-    more = loss[wrong][:, None] - loss[~wrong]
-    return float(((more > 0).double() + 0.5 * (more == 0)).mean())
+def _watched(steps: int, count: int, *also: int) -> list[int]:
+    """Iterations to look at: the first, the last, some evenly spread on a logarithmic scale, and `also`."""
+    return sorted({*np.geomspace(1, steps, count).round().astype(int).tolist(), 0, steps, *also})
 
 
 class Figure6(Experiment):
@@ -60,7 +53,7 @@ class Figure6(Experiment):
         points = clusters.shuffle(points, self.SHARE, seed=seed)
         net = clusters.network(self.WIDTH, self.D, activation=cell["activation"], seed=seed)
         step = self.STEP / float(torch.linalg.eigvalsh(clusters.gram(net, points.x))[-1])
-        watch = sorted({*np.geomspace(1, self.LATE, 60).round().astype(int).tolist(), 0, self.EARLY, self.LATE})
+        watch = _watched(self.LATE, 60, self.EARLY)
         path = clusters.descend(net, points.x.float(), points.label, step=step, steps=self.LATE, watch=watch)
         side = clusters.nearest(path.outputs, values)  # (T, n)
         loss = (path.outputs.double() - points.label) ** 2 / 2
@@ -73,74 +66,51 @@ class Figure6(Experiment):
             "true_error": (side != points.truth).double().mean(1).tolist(),
             "distance": path.distance.tolist(),
             "wrong": wrong.tolist(),
-            "separation": {stage: _separation(loss[i], wrong) for stage, i in at.items()},
+            "separation": {stage: find_wrong(wrong.numpy(), loss[i].numpy())["auroc"] for stage, i in at.items()},
             "loss": {stage: loss[i].tolist() for stage, i in at.items()},
         }
         if cell["activation"] != "relu":
-            bound = clusterbounds.stray(net, points.x, points.label, points.cluster)
-            figures["least_distance"] = bound.distance
+            figures["least_distance"] = bounds.stray(net, points.x, points.label, points.cluster).distance
         return figures
 
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(12.5, 3.9)
-        axes = figure.subplots(1, 3)
-        for name, style in (("relu", "-"), ("softplus", ":")):
-            runs = [one.figures for one in done if one.cell["activation"] == name]
-            if not runs:
-                continue
+        errors, *histograms = figure.subplots(1, 3)
+        for name, runs in group(done, lambda c: c["activation"]).items():
             for key, colour, against in (("error", BLUE, "observed"), ("true_error", RED, "true")):
-                values = 100 * np.array([one[key] for one in runs])
-                axes[0].plot(
-                    runs[0]["at"], values.mean(0), style, color=colour, lw=1.6, label=f"{against} labels, {name}"
-                )
-                axes[0].fill_between(runs[0]["at"], values.min(0), values.max(0), color=colour, alpha=0.1, lw=0)
-        shown = done[0].figures
-        wrong = np.array(shown["wrong"])
+                values = 100 * np.array([one[key] for one in runs])  # (seeds, T)
+                line, label = "-" if name == "relu" else ":", f"{against} labels, {name}"
+                mean_and_range(errors, runs[0]["at"], values, color=colour, ls=line, lw=1.6, label=label)
         every = [100 * np.mean(one.figures["wrong"]) for one in done]
-        axes[0].axhline(np.mean(every), color=GREEN, lw=1.2, ls="--", label="labels that are wrong")
-        for i in (self.EARLY, self.LATE):
-            axes[0].axvline(i, color=GREY, lw=0.8, ls=":")
-        axes[0].set_xscale("symlog", linthresh=1)
-        axes[0].set(xlim=(0, self.LATE), ylim=(0, 52))
-        _label(axes[0], "(a) errors on the training set", "iteration", "examples on the wrong side of ½, %")
-        axes[0].legend(fontsize=7, frameon=False)
-        for axis, stage, i, letter in ((axes[1], "early", self.EARLY, "b"), (axes[2], "late", self.LATE, "c")):
-            loss = np.array(shown["loss"][stage])
-            bins = np.linspace(0, np.quantile(loss, 0.995), 45)
-            axis.hist(loss[~wrong], bins, color=BLUE, alpha=0.6, label="label is right")
-            axis.hist(loss[wrong], bins, color=RED, alpha=0.6, label="label is wrong")
-            axis.set_yscale("log")
-            _label(
-                axis, f"({letter}) loss at iteration {i}, one {done[0].cell['activation']} run", "½(y − f)²", "examples"
-            )
-            axis.legend(fontsize=8, frameon=False)
+        errors.axhline(np.mean(every), color=GREEN, lw=1.2, ls="--", label="labels that are wrong")
+        shown, name = done[0].figures, done[0].cell["activation"]
+        for axis, stage, i, letter in zip(histograms, ("early", "late"), (self.EARLY, self.LATE), "bc", strict=True):
+            errors.axvline(i, color="0.5", lw=0.8, ls=":")
+            loss_histogram(axis, np.array(shown["loss"][stage]), np.array(shown["wrong"]))
+            frame(axis, f"({letter}) loss at iteration {i}, one {name} run", "½(y − f)²", "examples")
+        errors.set_xscale("symlog", linthresh=1)
+        errors.set(xlim=(0, self.LATE), ylim=(0, 52))
+        frame(errors, "(a) errors on the training set", "iteration", "examples on the wrong side of ½, %")
+        errors.legend(fontsize=7, frameon=False)
+        setting = f"K = {self.K}, d = {self.D}, n = {self.N}, k = {self.WIDTH}, ε₀ = {self.EPS0}"
         seeds = len({one.cell["seed"] for one in done})
-        figure.suptitle(
-            f"K = {self.K}, d = {self.D}, n = {self.N}, k = {self.WIDTH}, ε₀ = {self.EPS0}: "
-            f"mean and range of {seeds} data sets",
-            fontsize=9,
-        )
+        figure.suptitle(f"{setting}: mean and range of {seeds} data sets", fontsize=9)
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
         """Means, and in brackets the worst."""
+        header = ["φ", "iteration", "observed labels, % off", "true labels, % off", "AUROC of loss", "distance"]
         rows = []
-        for name in self.ACTIVATIONS:
-            part = [one.figures for one in done if one.cell["activation"] == name]
+        for name, figures in group(done, lambda c: c["activation"]).items():
             for stage, i in (("early", self.EARLY), ("late", self.LATE)):
-                columns = {key: [100 * f[key][f["at"].index(i)] for f in part] for key in ("error", "true_error")}
-                ranks = [f["separation"][stage] for f in part]
-                away = [f["distance"][f["at"].index(i)] for f in part]
+                at = figures[0]["at"].index(i)
+                errors = [[100 * f[key][at] for f in figures] for key in ("error", "true_error")]
+                ranks = [f["separation"][stage] for f in figures]
                 rows.append(
-                    [
-                        name,
-                        str(i),
-                        *(f"{np.mean(c):.1f} ({max(c):.1f})" for c in columns.values()),
-                        f"{np.mean(ranks):.3f} ({min(ranks):.3f})",
-                        f"{np.mean(away):.1f}",
-                    ]
-                )
-        return ["φ", "iteration", "observed labels, % off", "true labels, % off", "AUROC of loss", "distance"], rows
+                    [name, str(i), *(f"{np.mean(some):.1f} ({max(some):.1f})" for some in errors),
+                     f"{np.mean(ranks):.3f} ({min(ranks):.3f})", f"{np.mean([f['distance'][at] for f in figures]):.1f}"]
+                )  # fmt: skip
+        return header, rows
 
 
 class Theorem(Experiment):
@@ -178,29 +148,16 @@ class Theorem(Experiment):
         centers = torch.linalg.qr(centers.T).R.T.contiguous()  # (K, K): the same angles
         labels = [float(values[i % len(values)]) for i in range(K)]
         points = clusters.corrupt(clusters.clusterable(centers, sizes, labels, eps0=0, seed=seed), rho, seed=seed)
-
-        def start(k: int) -> clusters.Net:
-            return clusters.network(k, K, activation=self.ACTIVATION, seed=seed)
-
-        given: clusterbounds.Guarantee | None
-        if cell["kind"] == "theorem":
-            given = clusterbounds.perfect(centers, sizes, rho, self.ACTIVATION)
-            net = start(2 * math.ceil(given.width / 2))
-        else:
-            k = self.FIRST_WIDTH
-            while (given := clusterbounds.certify(start(k), points)) is None:
-                k *= 2
-            net = start(k)
+        net, given = self._start(cell, points, sizes, rho)
         total = math.ceil(self.BEYOND * given.steps)
-        watch = sorted({*np.geomspace(1, total, 50).round().astype(int).tolist(), 0, given.steps, total})
         weight = torch.tensor(sizes, dtype=torch.float64)
         mean = torch.zeros(K, dtype=torch.float64).index_add_(0, points.cluster, points.label) / weight
+        watch = _watched(total, 50, given.steps)
         path = clusters.descend(net, centers, mean, step=given.step, steps=total, watch=watch, weight=weight)
         truth = torch.tensor(labels, dtype=torch.float64)
         error = (path.outputs - truth).abs().max(1).values  # (T,)
         wrong = weight @ (clusters.nearest(path.outputs, truth) != truth).double().T  # (T,) examples
         from_here = [path.at[i] for i in range(len(wrong)) if bool((wrong[i:] == 0).all())]
-        unit = math.sqrt(K * math.log(K) / clusters.eigenvalue(centers, self.ACTIVATION))  # Γ√(K log K/λ), Γ = 1
         late = path.at.index(given.steps)
         return {
             "width": len(net.W),
@@ -212,63 +169,66 @@ class Theorem(Experiment):
             "worst_error": float(error[late:].max()),
             "wrong": int(wrong[late:].max()),
             "all_right_from": from_here[0] if from_here else None,
-            "unit": unit,
+            "unit": math.sqrt(K * math.log(K) / clusters.eigenvalue(centers, self.ACTIVATION)),  # Γ√(K log K/λ), Γ = 1
         }
+
+    def _start(
+        self, cell: Cell, points: clusters.Clusters, sizes: list[int], rho: float
+    ) -> tuple[clusters.Net, bounds.Guarantee]:
+        """W₀, as wide as it must be, and what is then sure."""
+
+        def start(k: int) -> clusters.Net:
+            return clusters.network(k, cell["K"], activation=self.ACTIVATION, seed=cell["seed"])
+
+        if cell["kind"] == "theorem":
+            given = bounds.perfect(points.centers, sizes, rho, self.ACTIVATION)
+            return start(2 * math.ceil(given.width / 2)), given
+        net = start(self.FIRST_WIDTH)
+        while (found := bounds.certify(net, points)) is None:
+            net = start(2 * len(net.W))
+        return net, found
 
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(10.5, 4.2)
-        axes = figure.subplots(1, 2)
+        far, worst = axes = figure.subplots(1, 2)
+        settings = group(done, lambda c: (c["kind"], c["K"], c["classes"]))
         colours = dict(zip(self.SETTINGS, (BLUE, RED, GREEN, "#8e44ad"), strict=False))
-        named = set()
-        for one in done:
-            key = (one.cell["kind"], one.cell["K"], one.cell["classes"])
-            f = one.figures
-            time = np.array(f["at"]) / f["guarantee"]["steps"]
-            label = f"{key[0]}, K = {key[1]}, {key[2]} labels" if key not in named else None
-            named.add(key)
-            for axis, bound, line in (
-                (axes[0], f["guarantee"]["radius"], f["distance"]),
-                (axes[1], f["delta"] / 2, f["error"]),
-            ):
-                axis.plot(time[1:], np.array(line[1:]) / bound, color=colours[key], lw=0.9, alpha=0.7, label=label)
+        for (kind, K, classes), runs in settings.items():
+            for number, f in enumerate(runs):
+                time = np.array(f["at"][1:]) / f["guarantee"]["steps"]
+                style = {"color": colours[kind, K, classes], "lw": 0.9, "alpha": 0.7}
+                label = None if number else f"{kind}, K = {K}, {classes} labels"
+                far.plot(time, np.array(f["distance"][1:]) / f["guarantee"]["radius"], label=label, **style)
+                worst.plot(time, np.array(f["error"][1:]) / (f["delta"] / 2), **style)
         for axis in axes:
             axis.axhline(1, color="0.2", lw=1.2, ls="--")
-            axis.axvline(1, color=GREY, lw=0.8, ls=":")
+            axis.axvline(1, color="0.5", lw=0.8, ls=":")
             axis.set_xscale("log")
-        axes[0].set_yscale("log")
-        axes[1].set_ylim(0, 4)
-        _label(axes[0], "distance from W₀", "τ / τ₀", "‖W_τ − W₀‖ / bound")
-        _label(axes[1], "worst example", "τ / τ₀", "max|f − ỹ| / (δ/2): below 1 all labels are right")
-        axes[0].legend(fontsize=8, frameon=False, loc="lower right")
+        far.set_yscale("log")
+        worst.set_ylim(0, 4)
+        frame(far, "distance from W₀", "τ / τ₀", "‖W_τ − W₀‖ / bound")
+        frame(worst, "worst example", "τ / τ₀", "max|f − ỹ| / (δ/2): below 1 all labels are right")
+        far.legend(fontsize=8, frameon=False, loc="lower right")
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
         """Ranges over seeds; of the ratios the worst. c: distance over Γ√(K log K/λ(C))."""
+        header = ["kind, K, labels", "k", "τ₀", "right from", "wrong", "error / bound", "c bound", "c", "of bound"]
         rows = []
-        for kind, K, classes in self.SETTINGS:
-            part = [one.figures for one in done if (one.cell["kind"], one.cell["K"]) == (kind, K)]
-            if not part:
-                continue
-            given = [f["guarantee"] for f in part]
-            rows.append(
-                [
-                    f"{kind}, {K}, {classes}",
-                    _spread([f["width"] for f in part]),
-                    _spread([g["steps"] for g in given]),
-                    _spread([f["all_right_from"] for f in part]),
-                    f"{sum(f['wrong'] for f in part)}",
-                    f"{max(f['worst_error'] / g['error'] for f, g in zip(part, given, strict=True)):.2f}",
-                    _spread([g["radius"] / f["unit"] for f, g in zip(part, given, strict=True)]),
-                    _spread([max(f["distance"]) / f["unit"] for f in part]),
-                    f"{max(max(f['distance']) / g['radius'] for f, g in zip(part, given, strict=True)):.2f}",
-                ]
-            )
-        return [
-            "kind, K, labels", "k", "τ₀", "right from", "wrong", "error / bound", "c bound", "c", "of bound",
-        ], rows  # fmt: skip
+        for setting, runs in group(done, lambda c: f"{c['kind']}, {c['K']}, {c['classes']}").items():
+            given, away = [f["guarantee"] for f in runs], [max(f["distance"]) for f in runs]
+            rows.append([
+                setting, _range([f["width"] for f in runs]), _range([g["steps"] for g in given]),
+                _range([f["all_right_from"] for f in runs]), f"{sum(f['wrong'] for f in runs)}",
+                f"{max(f['worst_error'] / g['error'] for f, g in zip(runs, given, strict=True)):.2f}",
+                _range([g["radius"] / f["unit"] for f, g in zip(runs, given, strict=True)]),
+                _range([d / f["unit"] for f, d in zip(runs, away, strict=True)]),
+                f"{max(d / g['radius'] for d, g in zip(away, given, strict=True)):.2f}",
+            ])  # fmt: skip
+        return header, rows
 
 
-def _spread(values: list[Any]) -> str:
+def _range(values: list[Any]) -> str:
     low, high = min(values), max(values)
     if isinstance(low, int):
         return f"{low:,}–{high:,}" if high > low else f"{low:,}"

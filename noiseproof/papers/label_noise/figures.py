@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.training import Trained, cell, group, spread
+from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.papers.fits import Trained, cell
 from noiseproof.recipes import recipe
 
 COLOURS = {"lnsgd-ls": "#1e8449", "lnsgd-s": "#2471a3", "fbgd-ls": "#c0392b"}  # of the algorithms, in the paper's order

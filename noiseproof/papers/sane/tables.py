@@ -25,8 +25,8 @@ from noiseproof.data import noise as corruption
 from noiseproof.data.input_form import InputForm
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import SMALL, SMALL_DATA, cell, find_wrong, group, sets, spread, train
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread
+from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, sets, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
 from noiseproof.runs.loading import untrained

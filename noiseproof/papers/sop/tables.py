@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Table
-from noiseproof.papers.training import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell, group, spread
+from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
 from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
 

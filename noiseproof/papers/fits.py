@@ -18,10 +18,8 @@ augmentation, so that so short a run memorises.
 
 from __future__ import annotations
 
-import math
-import statistics
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +29,7 @@ from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, crossed, group, spreads
 from noiseproof.training.fit import fit
 
 CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
@@ -121,22 +119,9 @@ def find_wrong(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float | No
     }
 
 
-def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[dict[str, Any]]]:
-    """The figures of cells that share a key, e.g. over the seeds; in order of appearance."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
-    for one in done:
-        groups.setdefault(key(one.cell), []).append(one.figures)
-    return groups
-
-
-def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
-    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
-    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
-    if not numbers:
-        return "–"
-    digits = 1 if percent else 3
-    text = f"{statistics.mean(numbers):.{digits}f}"
-    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
+def last_and_best(figures: Sequence[dict[str, Any]]) -> str:
+    """Test accuracy at the last epoch, and in brackets at the best by held-out noisy labels."""
+    return "{} ({})".format(*spreads(figures, "last", "best"))
 
 
 class Trained(Experiment):
@@ -170,18 +155,16 @@ class Compared(Trained):
         ]
 
     def draw(self, done: list[Done], path: Path) -> None:
-        several = len({one.cell["data"] for one in done}) > 1
-        groups = group(done, lambda c: (c["method"], f"{c['data']} {c['noise']}" if several else c["noise"]))
+        column = _noise_of(done)
+        groups = group(done, lambda c: (c["method"], column(c)))
         bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["data"], c["method"], c["noise"]))
-        columns = list(dict.fromkeys((key[0], key[2]) for key in groups))
-        several = len({data for data, _ in columns}) > 1
-        header = ["test accuracy, last (best)", *[f"{data} {noise}" if several else noise for data, noise in columns]]
-        rows = []
-        for method in dict.fromkeys(key[1] for key in groups):
-            figures = [groups[data, method, noise] for data, noise in columns]
-            rows.append([method, *[f"{spread([f['last'] for f in fs])} ({spread([f['best'] for f in fs])})"
-                                   for fs in figures]])  # fmt: skip
-        return header, rows
+        corner = "test accuracy, last (best)"
+        return crossed(done, corner, lambda c: c["method"], _noise_of(done), last_and_best)
+
+
+def _noise_of(done: list[Done]) -> Callable[[Cell], str]:
+    """What to call the noise of a cell: with its data set where there are several."""
+    several = len({one.cell["data"] for one in done}) > 1
+    return lambda c: f"{c['data']} {c['noise']}" if several else c["noise"]

@@ -10,14 +10,17 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from noiseproof.method import Run, Wrapper
 from noiseproof.methods import stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
-from noiseproof.papers.training import SMALL, SMALL_DATA, cell, spread, train
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, spread, where
+from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, train
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, legend_below, new_figure
 
 NOISES = (None, "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.4")
 CRITERIA = ("agreement", "val_accuracy", "val_loss", "changes", "mixture", "distance(0.5)", "knee")
@@ -33,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # title: da
     "cifar10": ("cifar10", SMALL_DATA, {key: value for key, value in SMALL.items() if key != "eval_examples"}),
 }
 MAIN = ("digits", "fashion-mnist", "cifar10")  # the settings that "overall" is about
-COLOURS = dict(zip(NOISES, ("0.45", "#1e8449", "#2471a3", "#c0392b", "#b7950b"), strict=True))
+COLOURS = dict(zip(NOISES, ("0.45", GREEN, BLUE, RED, YELLOW), strict=True))
 
 
 class Watched(Wrapper):
@@ -102,35 +105,30 @@ class EarlyStopping(Experiment):
 
     def draw(self, done: list[Done], path: Path) -> None:
         titles = list(dict.fromkeys(one.cell["setting"] for one in done))
-        rows = -(-len(titles) // 4)
-        figure = new_figure(3.0 * min(len(titles), 4) + 1.2, 3.1 * rows + 0.7)
-        grid = figure.subplots(rows, min(len(titles), 4), squeeze=False, sharey=True)
+        columns = min(len(titles), 4)
+        rows = -(-len(titles) // columns)
+        figure = new_figure(3.0 * columns + 1.2, 3.1 * rows + 0.7)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         names = [name for name in ("last epoch", *CRITERIA, "theory") if any(_lost(done, name))]
         for axis, title in zip(grid.flat, titles, strict=False):
-            part = [one for one in done if one.cell["setting"] == title]
-            for noise in self.noises:
-                here = [one for one in part if one.cell["noise"] == noise]
-                points = [(x, y) for y, name in enumerate(names) for x in _lost(here, name)]
-                shift = 0.12 * (self.noises.index(noise) - (len(self.noises) - 1) / 2)
-                axis.plot(
-                    [x for x, _ in points], [y + shift for _, y in points], ".",
-                    color=COLOURS.get(noise, "0.2"), ms=5, label=noise or "no noise",
-                )  # fmt: skip
+            for place, noise in enumerate(self.noises):
+                part, shift = where(done, setting=title, noise=noise), 0.12 * (place - (len(self.noises) - 1) / 2)
+                points = [(lost, y + shift) for y, name in enumerate(names) for lost in _lost(part, name)]
+                style = {"color": COLOURS.get(noise, "0.2"), "ms": 5, "label": noise or "no noise"}
+                axis.plot(*np.array(points).reshape(-1, 2).T, ".", **style)
+            noisy = [one for one in where(done, setting=title) if one.cell["noise"]]
             for y, name in enumerate(names):
-                lost = _lost([one for one in part if one.cell["noise"]], name)
-                if lost:
+                if lost := _lost(noisy, name):
                     axis.plot([statistics.mean(lost)] * 2, [y - 0.38, y + 0.38], color="0.15", lw=1.6)
             axis.set_yticks(range(len(names)), names)
             axis.set_xscale("symlog", linthresh=5)
             axis.set_xlim(left=-0.3)
             axis.set_xticks([0, 2, 5, 10, 20, 40], ["0", "2", "5", "10", "20", "40"])
-            name_axes(axis, title, "points lost", "")
-            faint_grid(axis)
+            frame(axis, title, "points lost", "")
         grid.flat[0].invert_yaxis()
-        for axis in list(grid.flat)[len(titles) :]:
+        for axis in grid.flat[len(titles) :]:
             axis.set_visible(False)
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(self.noises), fontsize=9, frameon=False)
+        legend_below(figure, grid[:1, :1], len(self.noises))
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -139,23 +137,18 @@ class EarlyStopping(Experiment):
         Noise-free runs stand apart. The last row shows what holding a tenth out costs even the best epoch.
         """
         noisy = [one for one in done if one.cell["noise"]]
-        titles = list(dict.fromkeys(one.cell["setting"] for one in done))
-        header = ["points lost", *titles, "overall", "no noise", "stops at"]
+        settings = {title: where(noisy, setting=title) for title in dict.fromkeys(one.cell["setting"] for one in done)}
+        main = [one for one in noisy if one.cell["setting"] in MAIN]
         rows = []
         for name in dict.fromkeys(key for one in done for key in one.figures["criteria"]):
-            parts = [_lost([one for one in noisy if one.cell["setting"] == title], name) for title in titles]
-            clean = _lost([one for one in done if not one.cell["noise"]], name)
-            when = [
-                one.figures["criteria"][name]["stopped"] / one.cell["fit"]["epochs"]
-                for one in noisy
-                if name in one.figures["criteria"]
-            ]
-            every = [value for part, title in zip(parts, titles, strict=True) if title in MAIN for value in part]
+            lost = [_worst(_lost(part, name)) for part in (*settings.values(), main)]
+            watched = [one for one in noisy if name in one.figures["criteria"]]
+            when = [one.figures["criteria"][name]["stopped"] / one.cell["fit"]["epochs"] for one in watched]
             stops = f"{100 * statistics.mean(when):.0f} % of epochs" if when else "–"
-            rows.append([name, *map(_worst, parts), _worst(every), _points(clean), stops])
-        best = {title: [one.figures["oracle"] for one in noisy if one.cell["setting"] == title] for title in titles}
-        rows.append(["best epoch: accuracy, %", *(spread(best[title]) for title in titles), "", "", ""])
-        return header, rows
+            rows.append([name, *lost, _points(_lost(where(done, noise=None), name)), stops])
+        best = [spread([one.figures["oracle"] for one in part]) for part in settings.values()]
+        rows.append(["best epoch: accuracy, %", *best, "", "", ""])
+        return ["points lost", *settings, "overall", "no noise", "stops at"], rows
 
 
 def _loss(accuracy: list[float], epoch: int, stopped: int) -> dict[str, Any]:
