@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +56,7 @@ def push(dictionary: Tensor, position: Tensor, keys: Tensor) -> None:
     position.add_(len(keys)).remainder_(len(dictionary))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MomentumContrast(Method):
     """The momentum network and the dictionary; a subclass says what is minimised over the key set.
 
@@ -64,6 +66,18 @@ class MomentumContrast(Method):
     batch, not which one it is. With groups > 1 the keys are shuffled besides over so many parts of the batch, each
     normalised by itself. Under torchrun they are shuffled over the processes, as in MoCo, and the batch is that of all.
     The momentum network keeps its own running statistics.
+
+    Args:
+        temperature: τ, above 0. Zhou et al.: 0.2, as MoCo v2.
+        dictionary_size: b. Zhou et al.: 4,096 on CIFAR-10, 65,536 on ImageNet. No more than there are images are kept.
+            An image whose last key is still in the dictionary is its own negative: few are while b is small beside n.
+        ema: 1 − ι, the momentum network's memory, in [0, 1]. Zhou et al. do not give it; MoCo has 0.999 on ImageNet,
+            its authors' CIFAR-10 notebook 0.99.
+        groups: parts of the batch over which the keys' batch norm is shuffled; 1: the whole batch.
+        symmetric: let both views be queries: two losses and twice the keys in a step.
+
+    Raises:
+        InputError: an argument outside its range.
     """
 
     paper = "He et al. 2020"
@@ -71,17 +85,22 @@ class MomentumContrast(Method):
     cost = "4/3×"
     num_views = 2
 
-    dictionary: Tensor
-    position: Tensor
-    target: nn.Module
+    temperature: float = 0.2
+    dictionary_size: int = 4096
+    ema: float = 0.99
+    groups: int = 1
+    symmetric: bool = False
 
-    def __init__(self, *, temperature: float, dictionary_size: int, ema: float, groups: int, symmetric: bool) -> None:
+    def __post_init__(self) -> None:
         super().__init__()
-        self.temperature = checks.number("temperature", temperature, 0, ends="(]")
-        self.dictionary_size = checks.integer("dictionary_size", dictionary_size, 1)
-        self.ema = checks.number("ema", ema, 0, 1, ends="[]")
-        self.groups = checks.integer("groups", groups, 1)
-        self.symmetric = checks.boolean("symmetric", symmetric)
+        self.temperature = checks.number("temperature", self.temperature, 0, ends="(]")
+        self.dictionary_size = checks.integer("dictionary_size", self.dictionary_size, 1)
+        self.ema = checks.number("ema", self.ema, 0, 1, ends="[]")
+        self.groups = checks.integer("groups", self.groups, 1)
+        self.symmetric = checks.boolean("symmetric", self.symmetric)
+        self.dictionary: Tensor  # (b, d), from `start` on, as the next two
+        self.position: Tensor
+        self.target: nn.Module
         self.keys: Tensor | None = None  # (s, d) of the step under way; in no checkpoint, as those lie between steps
 
     def start(self, run: Run) -> None:
@@ -156,34 +175,10 @@ class MoCo(MomentumContrast):
     Differs from the paper (He et al.): the other keys of the batch are negatives too, as in Zhou et al.; in He et al.
     only the dictionary's are.
 
-    Args:
-        temperature: τ, above 0. Zhou et al.: 0.2, as MoCo v2.
-        dictionary_size: b. Zhou et al.: 4,096 on CIFAR-10, 65,536 on ImageNet. No more than there are images are kept.
-            An image whose last key is still in the dictionary is its own negative: few are while b is small beside n.
-        ema: 1 − ι, the momentum network's memory, in [0, 1]. Zhou et al. do not give it; MoCo has 0.999 on ImageNet,
-            its authors' CIFAR-10 notebook 0.99.
-        groups: parts of the batch over which the keys' batch norm is shuffled; 1: the whole batch, see
-            `MomentumContrast`.
-        symmetric: let both views be queries: two losses and twice the keys in a step.
-
-    Raises:
-        InputError: an argument outside its range.
+    Args: those of `MomentumContrast`.
     """
 
     name = "moco"
-
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.2,
-        dictionary_size: int = 4096,
-        ema: float = 0.99,
-        groups: int = 1,
-        symmetric: bool = False,
-    ) -> None:
-        super().__init__(
-            temperature=temperature, dictionary_size=dictionary_size, ema=ema, groups=groups, symmetric=symmetric
-        )
 
     def objective(self, run: Run, query: Tensor, key: Tensor, others: list[Tensor], bank: Tensor) -> Tensor:
         return instance_loss(log_sigma(embed(run.model, query), bank, self.temperature))

@@ -22,6 +22,7 @@ No gradient flows into the labels: p and q are made of the momentum network's ke
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +78,7 @@ def fit_size(images: Tensor, like: Tensor) -> Tensor:
     return F.interpolate(images, size=like.shape[-2:], mode="bilinear", antialias=True, align_corners=False)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SANE(MomentumContrast):
     """MoCo whose one-hot labels are refined by the keys' own similarities, on mixtures of queries and keys.
 
@@ -91,7 +93,6 @@ class SANE(MomentumContrast):
 
     Args:
         lam: λ in [0, 1], the weight of the mixup loss. The paper: 0.5 is best of five.
-        temperature: τ, above 0. The paper: 0.2.
         sharpness: τ′ in (0, 1]. The paper: 0.8 on CIFAR-10, 1 on ImageNet.
         m1, m2: the confidence μ at the start and at the end, at least 0. The paper: 0 and 1 on CIFAR-10, 0.5 and 10 on
             ImageNet. Both 0: one-hot labels.
@@ -101,7 +102,7 @@ class SANE(MomentumContrast):
             loss of (9) is that of the query, or of the extra views, with refined labels.
         crops: how many extra views the mixup takes; 0: the query itself.
         side: what an extra view stands for in (8): the "query" or the "key".
-        dictionary_size, ema, groups, symmetric: as of `MoCo`.
+        temperature, dictionary_size, ema, groups, symmetric: as of `MomentumContrast`.
 
     Raises:
         InputError: an argument outside its range.
@@ -112,39 +113,29 @@ class SANE(MomentumContrast):
     needs = "two views, or more"
     cost = "7/3×"
 
-    def __init__(
-        self,
-        *,
-        lam: float = 0.5,
-        temperature: float = 0.2,
-        sharpness: float = 0.8,
-        m1: float = 0.0,
-        m2: float = 1.0,
-        kappa: float = 2.0,
-        p: bool = True,
-        q: bool = True,
-        mixup: str = "momentum",
-        crops: int = 0,
-        side: str = "query",
-        dictionary_size: int = 4096,
-        ema: float = 0.99,
-        groups: int = 1,
-        symmetric: bool = False,
-    ) -> None:
-        super().__init__(
-            temperature=temperature, dictionary_size=dictionary_size, ema=ema, groups=groups, symmetric=symmetric
-        )
-        self.lam = checks.number("lam", lam, 0, 1)
-        self.sharpness = checks.number("sharpness", sharpness, 0, 1, ends="(]")
-        self.m1, self.m2 = checks.number("m1", m1, 0), checks.number("m2", m2, 0)
-        self.kappa = checks.number("kappa", kappa, 0, ends="(]")
-        self.p, self.q = checks.boolean("p", p), checks.boolean("q", q)
-        if mixup not in MIXUPS:
-            raise unknown("mixup", mixup, MIXUPS)
-        if side not in SIDES:
-            raise unknown("side", side, SIDES)
-        self.mixup, self.side = mixup, side
-        self.crops = checks.integer("crops", crops, 0)
+    lam: float = 0.5
+    sharpness: float = 0.8
+    m1: float = 0.0
+    m2: float = 1.0
+    kappa: float = 2.0
+    p: bool = True
+    q: bool = True
+    mixup: str = "momentum"
+    crops: int = 0
+    side: str = "query"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.lam = checks.number("lam", self.lam, 0, 1)
+        self.sharpness = checks.number("sharpness", self.sharpness, 0, 1, ends="(]")
+        self.m1, self.m2 = checks.number("m1", self.m1, 0), checks.number("m2", self.m2, 0)
+        self.kappa = checks.number("kappa", self.kappa, 0, ends="(]")
+        self.p, self.q = checks.boolean("p", self.p), checks.boolean("q", self.q)
+        if self.mixup not in MIXUPS:
+            raise unknown("mixup", self.mixup, MIXUPS)
+        if self.side not in SIDES:
+            raise unknown("side", self.side, SIDES)
+        self.crops = checks.integer("crops", self.crops, 0)
         self.num_views = 2 + self.crops
 
     def objective(self, run: Run, query: Tensor, key: Tensor, others: list[Tensor], bank: Tensor) -> Tensor:
