@@ -214,7 +214,7 @@ def test_mistakes() -> None:
         SOPLoss(10, 3, variant="papr")
     with pytest.raises(InputError, match="did you mean 'uniform'"):
         SOPPlus(prior="unifrom")
-    with pytest.raises(InputError, match=r"std must lie in \[1.17549e-38, 1\), got 1e-60"):
+    with pytest.raises(InputError, match=r"std must be a number in \[1.17549e-38, 1\), got 1e-60"):
         SOP(std=1e-60)  # less than single precision holds
     with pytest.raises(InputError, match="prior must be"):
         SOPPlus(prior=[0.5, 0.0])
