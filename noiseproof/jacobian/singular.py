@@ -195,7 +195,7 @@ def _krylov(product: Product, v: Tensor, k: int, tolerance: float, passes: int, 
     for done in range(1, passes + 1):
         v = v[:, : shape[1] - basis.shape[1]]
         for _ in range(2):  # once leaves rounding behind
-            v = torch.linalg.qr(v - basis @ (basis.T @ v)).Q
+            v, _ = _qr(v - basis @ (basis.T @ v))
         y, z = product(v)
         basis, images = torch.cat([basis, v], dim=1), torch.cat([images, z], dim=1)
         outputs = y if done == 1 else torch.cat([outputs, y], dim=1)
@@ -207,6 +207,21 @@ def _krylov(product: Product, v: Tensor, k: int, tolerance: float, passes: int, 
     return found
 
 
+def _qr(x: Tensor) -> tuple[Tensor, Tensor]:
+    """q (P, c) and r (c, c) with x = q r, by Cholesky on scaled columns where that is safe.
+
+    In single precision it keeps a digit more than `torch.linalg.qr`, which in double would take thrice the memory.
+    """
+    scale = x.norm(dim=0).clamp_min(torch.finfo(x.dtype).tiny)
+    scaled = x / scale
+    factor, failed = torch.linalg.cholesky_ex((scaled.T @ scaled).double(), upper=True)
+    if bool(failed) or bool((factor.diagonal() < 0.05).any()):  # nearly dependent columns
+        q, r = torch.linalg.qr(x)
+        return q, r.double()
+    inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=True)
+    return scaled @ inverse.to(x), factor * scale.double()
+
+
 def _ritz(basis: Tensor, y: Tensor, z: Tensor, k: int, shape: tuple[int, int], passes: int) -> Spectrum:
     """Singular values and vectors of J as seen from V (P, c), Y = JV (N, c) and Z = JᵀY (P, c)."""
     u, right_values, w = torch.linalg.svd(y.double(), full_matrices=False)
@@ -214,8 +229,8 @@ def _ritz(basis: Tensor, y: Tensor, z: Tensor, k: int, shape: tuple[int, int], p
     u, right_values, w = u[:, known], right_values[known], w[known].T
     images = z @ (w / right_values).to(z)  # (P, r): Jᵀu
     residuals = (images - basis @ (w * right_values).to(z)).norm(dim=0).double()  # ‖Jᵀu − σv‖
-    q, triangle = torch.linalg.qr(images)
-    left, values, mix = torch.linalg.svd(triangle.double())  # (LᵀJ)ᵀ = q · triangle
+    q, triangle = _qr(images)
+    left, values, mix = torch.linalg.svd(triangle)  # (LᵀJ)ᵀ = q · triangle
     return Spectrum(
         values=values[:k],
         shape=shape,
