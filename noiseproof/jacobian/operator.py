@@ -10,7 +10,7 @@ With K outputs there are K rows for each example ("all", nK × P, Figure 5a), or
 
 There are two ways to multiply. Forward and backward mode (`torch.func`) cost about two forward passes for each example
 and column. Rows cost two for each example and output, whatever the number of columns; they come layer by layer
-(layerwise.py) where the layers are known, else from `torch.func`, and are dropped block by block. So a few columns go
+(rows.py) where the layers are known, else from `torch.func`, and are dropped block by block. So a few columns go
 by the first way and K or more by the second, which also gives J V and JᵀJ V from one look at the data. Layers that
 `torch.func` does not know, such as recurrent ones, leave only rows, and a backward pass for each.
 
@@ -21,17 +21,19 @@ Differs from the paper: nothing in the definition. The paper leaves out the five
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import jvp, vjp, vmap
 
+from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.jacobian.layerwise import Direct, Factor
+from noiseproof.jacobian.factors import Factor
 from noiseproof.jacobian.outputs import Chosen, Outputs
-from noiseproof.jacobian.rows import Rows, stored
+from noiseproof.jacobian.rows import Rows
 
 Progress: TypeAlias = Callable[[int, int], None]  # (examples done, of how many in this pass)
 
@@ -73,42 +75,38 @@ class Jacobian:
         memory: int = 1 << 30,
         progress: Progress | None = None,
     ) -> None:
-        if memory < 1 or (batch_size is not None and batch_size < 1):
-            raise InputError(f"memory and batch_size must be positive, got {memory} and {batch_size}")
+        self.memory = checks.integer("memory", memory, 1)
         self.f = Outputs(model, inputs, outputs, labels, parameters)
         self.inputs, self.model, self.labels = self.f.inputs, model, self.f.labels
-        self.names, self.num_classes, self.rows_each = self.f.names, self.f.num_classes, self.f.each
+        self.names, self.num_classes, self.rows_each = list(self.f.theta), self.f.num_classes, self.f.each
         self.dtype, self.device = self.f.dtype, inputs.device
-        self.sizes = {name: value.numel() for name, value in self.f.theta.items()}  # columns of each parameter
-        self.shape = (len(inputs) * self.rows_each, sum(self.sizes.values()))
-        self.memory, self.progress = memory, progress
+        self.sizes = [value.numel() for value in self.f.theta.values()]  # columns of each parameter
+        self.shape = (len(inputs) * self.rows_each, sum(self.sizes))
+        self.progress = progress or (lambda done, total: None)
         self._rows = Rows(self.f)
         self._rows_only = self._rows.one_by_one  # whether a layer forbids the other ways
-        self.batch_size = batch_size or self._fit(2 * self._bytes_of_rows())  # the other half is for rows that are kept
+        fitting = self._fit(2 * self._bytes_of_rows())  # the other half is for rows that are kept
+        self.batch_size = fitting if batch_size is None else checks.integer("batch_size", batch_size, 1)
 
     @property
     def T(self) -> Transposed:
         return Transposed(self)
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        return self.matvec(v)
-
-    def matvec(self, v: Tensor) -> Tensor:
         """J v: (P,) to (N,), or (P, b) to (N, b)."""
         columns = self._columns("v", v, self.shape[1])
         result = self._forward_mode(columns)
         if result is None:
-            blocks = self.factors(self.names, width=columns.shape[1])
-            result = torch.cat([self._apply(found, columns) for _, found in blocks])
+            result = torch.cat([self._apply(found, columns) for _, found in self._for_columns(columns.shape[1])])
         return result.view(self.shape[0], *v.shape[1:])
 
-    def rmatvec(self, u: Tensor) -> Tensor:
-        """Jᵀ u: (N,) to (P,), or (N, b) to (P, b)."""
+    def rmatmul(self, u: Tensor) -> Tensor:
+        """Jᵀ u, also `J.T @ u`: (N,) to (P,), or (N, b) to (P, b)."""
         columns = self._columns("u", u, self.shape[0]).view(len(self.inputs), self.rows_each, -1)  # (n, K, b)
         if self._prefers_rows(columns.shape[2]):
             result = columns.new_zeros(self.shape[1], columns.shape[2])
-            for index, found in self.factors(self.names, width=columns.shape[2]):
-                self._adjoint(found, columns[index], result)
+            for index, found in self._for_columns(columns.shape[2]):
+                self._add_adjoint(found, columns[index], result)
         else:
             result = self._backward_mode(columns)
         return result.view(self.shape[1], *u.shape[1:])
@@ -125,35 +123,41 @@ class Jacobian:
             return product.flatten(0, 1), self._backward_mode(product)
         product = columns.new_zeros(len(self.inputs), self.rows_each, width)  # (n, K, b)
         result = torch.zeros_like(columns)
-        index = torch.arange(len(self.inputs)) if skip is None else (~skip).nonzero()[:, 0]
-        for block, found in self.factors(self.names, index, width):
-            product[block] = self._apply(found, columns)
-            self._adjoint(found, product[block], result)
+        for index, found in self._for_columns(width, None if skip is None else (~skip).nonzero()[:, 0]):
+            product[index] = self._apply(found, columns)
+            self._add_adjoint(found, product[index], result)
         return product.flatten(0, 1), result
 
     def rows(self, index: Tensor | None = None) -> Tensor:
         """The rows of the examples at `index` (m,), or of all: (m·K, P), stored."""
-        index = torch.arange(len(self.inputs)) if index is None else index
-        result = torch.empty(len(index), self.rows_each, self.shape[1], dtype=self.dtype, device=self.device)
-        start = 0
-        for block, found in self.factors(self.names, index):
-            parts = result[start : start + len(block)].split(list(self.sizes.values()), dim=2)
-            for name, part in zip(self.names, parts, strict=True):
-                part.copy_(stored(found.pop(name)))
-            start += len(block)
+        size = len(self.inputs) if index is None else len(index)
+        result = torch.empty(size, self.rows_each, self.shape[1], dtype=self.dtype, device=self.device)
+        for block, (_, factors) in zip(result.split(self.batch_size), self._blocks(index), strict=True):
+            parts = self._by_name(block, dim=2)
+            for name, factor in factors:
+                parts[name].copy_(factor.rows)
         return result.flatten(0, 1)
 
     def gram(self) -> Tensor:
-        """JJᵀ (N, N), layer by layer: J is never there at once, only what of it fits into `memory`."""
-        from noiseproof.jacobian.gram import gram
+        """JJᵀ (N, N); of J, only what fits into `memory` is there at a time.
 
-        return gram(self)
-
-    def values(self) -> Tensor:
-        """The outputs f(θ) themselves, (N,)."""
-        with torch.no_grad(), self.f.evaluating():
-            blocks = torch.arange(len(self.inputs)).split(self._fit(self.f.activations))
-            return torch.cat([self.f.at(block)(self.f.theta) for block in blocks]).flatten()
+        The rows of the first examples are kept, as many as half of the memory holds, and multiplied with all that
+        follow; then those of the next, and so on.
+        """
+        each, start = self.rows_each, 0
+        total = torch.zeros(self.shape[0], self.shape[0], dtype=self.dtype, device=self.device)
+        while start < len(self.inputs):
+            kept: list[tuple[slice, list[Factor]]] = []
+            for index, factors in self._blocks(torch.arange(start, len(self.inputs))):
+                here = slice(int(index[0]) * each, (int(index[-1]) + 1) * each)
+                found = [factor.for_gram() for _, factor in factors]
+                if not kept or len(kept) < self.memory // (2 * sum(factor.nbytes for factor in kept[0][1])):
+                    kept.append((here, found))
+                for before, earlier in kept:
+                    for one, other in zip(found, earlier, strict=True):
+                        total[here, before] += one.gram(other)
+            start = kept[-1][0].stop // each
+        return torch.tril(total) + torch.tril(total, -1).T
 
     def pick(self, values: Tensor) -> Tensor:
         """Of values (n, K), one for each example and class, those that belong to the rows: (N,)."""
@@ -162,37 +166,33 @@ class Jacobian:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def factors(
-        self, names: Sequence[str], index: Tensor | None = None, width: int | None = None
-    ) -> Iterator[tuple[Tensor, dict[str, Factor]]]:
-        """Blocks of examples (at `index`, or all) with their rows on each of the named parameters.
-
-        The rows come as they arise, or in the form that suits products with `width` columns.
-        """
+    def _blocks(self, index: Tensor | None = None) -> Iterator[tuple[Tensor, Iterator[tuple[str, Factor]]]]:
+        """Blocks of examples (at `index`, or all) with their rows on each parameter, which arise as they are read."""
         index = torch.arange(len(self.inputs)) if index is None else index
         done = 0
         for block in index.split(self.batch_size):
-            found = {}
-            for name, part in self._rows.of(block, names):
-                found[name] = part if width is None or isinstance(part, Direct) else part.settle(width)
-            yield block, found
+            yield block, self._rows.of(block)
             done += len(block)
-            self._report(done, len(index))
+            self.progress(done, len(index))
+
+    def _for_columns(self, width: int, index: Tensor | None = None) -> Iterator[tuple[Tensor, dict[str, Factor]]]:
+        """The same, all rows of a block in the form that suits products with `width` columns."""
+        for block, factors in self._blocks(index):
+            yield block, {name: factor.for_columns(width) for name, factor in factors}
 
     def _apply(self, found: dict[str, Factor], v: Tensor) -> Tensor:
-        parts = zip(self.names, v.split(list(self.sizes.values())), strict=True)
-        return torch.stack([found[name].apply(part) for name, part in parts]).sum(0)  # (B, K, b)
+        parts = self._by_name(v)
+        return torch.stack([factor.apply(parts[name]) for name, factor in found.items()]).sum(0)  # (B, K, b)
 
-    def _adjoint(self, found: dict[str, Factor], u: Tensor, total: Tensor) -> None:
-        for name, part in zip(self.names, total.split(list(self.sizes.values())), strict=True):
+    def _add_adjoint(self, found: dict[str, Factor], u: Tensor, total: Tensor) -> None:
+        for name, part in self._by_name(total).items():
             part += found[name].adjoint(u)
 
-    # -- forward and backward mode ------------------------------------------------------------------------------------
+    def _by_name(self, value: Tensor, dim: int = 0) -> dict[str, Tensor]:
+        """The parts of P rows or columns that belong to each parameter."""
+        return dict(zip(self.names, value.split(self.sizes, dim), strict=True))
 
-    def _split(self, columns: Tensor) -> dict[str, Tensor]:
-        """(P, b) as a parameter of shape (b, …) for each name."""
-        parts = zip(self.f.theta.items(), columns.split(list(self.sizes.values())), strict=True)
-        return {name: part.T.reshape(-1, *value.shape) for (name, value), part in parts}
+    # -- forward and backward mode ------------------------------------------------------------------------------------
 
     def _forward_mode(self, v: Tensor) -> Tensor | None:
         """J V by jvp: (P, b) to (N, b); None where rows are better, or the only way."""
@@ -205,15 +205,16 @@ class Jacobian:
             return None
 
     def _push(self, v: Tensor) -> Tensor:
-        tangents, blocks = self._split(v), []
+        tangents = {name: part.T.reshape(-1, *self.f.theta[name].shape) for name, part in self._by_name(v).items()}
+        blocks = []
         size, chunk = self._fit_columns(v.shape[1])
         with torch.no_grad(), self.f.evaluating(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # torch's own, at its first jvp
             for block in torch.arange(len(self.inputs)).split(size):
-                f = self.f.at(block)
+                f = partial(self.f, index=block)
                 push = vmap(lambda t, f=f: jvp(f, (self.f.theta,), (t,))[1], out_dims=2, chunk_size=chunk)
                 blocks.append(push(tangents))  # (B, K, b)
-                self._report(int(block[-1]) + 1, len(self.inputs))
+                self.progress(int(block[-1]) + 1, len(self.inputs))
         return torch.cat(blocks).flatten(0, 1)
 
     def _backward_mode(self, u: Tensor) -> Tensor:
@@ -222,11 +223,11 @@ class Jacobian:
         size, chunk = self._fit_columns(u.shape[2])
         with self.f.evaluating():
             for block in torch.arange(len(self.inputs)).split(size):
-                pull = vjp(self.f.at(block), self.f.theta)[1]
+                pull = vjp(partial(self.f, index=block), self.f.theta)[1]
                 (found,) = vmap(pull, in_dims=2, chunk_size=chunk)(u[block])
-                for name, part in zip(self.names, result.split(list(self.sizes.values()), dim=1), strict=True):
+                for name, part in self._by_name(result, dim=1).items():
                     part += found[name].detach().flatten(1)
-                self._report(int(block[-1]) + 1, len(self.inputs))
+                self.progress(int(block[-1]) + 1, len(self.inputs))
         return result.T
 
     # -- sizes and checks ---------------------------------------------------------------------------------------------
@@ -247,10 +248,6 @@ class Jacobian:
         columns = self.memory // (8 * size * self.f.activations + 2 * self.shape[1] * self.dtype.itemsize)
         return size, max(1, min(width, columns))
 
-    def _report(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
-
     def _columns(self, name: str, value: Tensor, length: int) -> Tensor:
         if value.ndim not in (1, 2) or len(value) != length:
             raise InputError(f"{name} must be ({length},) or ({length}, b) for a Jacobian of shape {self.shape}, "
@@ -266,4 +263,4 @@ class Transposed:
         self.shape = jacobian.shape[::-1]
 
     def __matmul__(self, u: Tensor) -> Tensor:
-        return self.T.rmatvec(u)
+        return self.T.rmatmul(u)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_hook
 
 from noiseproof.errors import InputError, unknown
 from noiseproof.models.inference import eval_mode
@@ -26,9 +27,9 @@ class Outputs:
     Arguments as of `Jacobian`, which see. The model is called in eval mode and left as it was.
 
     Attributes:
-        names: the chosen parameters; `theta` holds their values, `fixed` what else the model has.
+        theta: the chosen parameters by name; `state` holds all there are, and the buffers.
         num_classes: how many outputs the model has; `each`: how many of an input count, K or 1.
-        activations: bytes of one example's forward pass, about.
+        activations: bytes of what the layers put out for one example, at least those of its input.
     """
 
     def __init__(
@@ -41,28 +42,23 @@ class Outputs:
         if not bool(inputs.isfinite().all()):
             raise InputError("inputs must be finite; impute or drop the examples that are not")
         self.model, self.inputs = model, inputs.detach()
-        everything = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        self.names = _choose(model, chosen)
-        self.theta: State = {name: everything[name] for name in self.names}
-        self.fixed: State = {name: value for name, value in everything.items() if name not in self.theta}
-        self.fixed |= {name: buffer.detach() for name, buffer in model.named_buffers()}
+        self.state: State = {name: value.detach() for name, value in model.named_parameters()}
+        self.theta: State = {name: self.state[name] for name in _choose(model, chosen)}
+        self.state |= {name: buffer.detach() for name, buffer in model.named_buffers()}
         self.dtype = next(iter(self.theta.values())).dtype
         if inputs.dtype != self.dtype:
             raise InputError(
                 f"inputs are {inputs.dtype}, the model's weights {self.dtype}; bring one to the other's type"
             )
-        self.num_classes = self._check_model()
-        self.labels = None if kind == "all" else _check_labels(labels, len(inputs), self.num_classes, inputs.device)
+        self.labels: Tensor | None = None  # the next line needs all outputs
+        self.num_classes, self.activations = self._try()
+        if kind == "correct":
+            self.labels = _check_labels(labels, len(inputs), self.num_classes).to(inputs.device)
         self.each = self.num_classes if kind == "all" else 1
-        self.activations = self._measure()
 
-    def at(self, index: Tensor) -> Callable[[State], Tensor]:
-        """θ to the outputs (B, K) or (B, 1) of the inputs at `index` (B,)."""
-        x = self.inputs[index]
-        return lambda theta: self.pick(functional_call(self.model, theta | self.fixed, (x,)), index)
-
-    def pick(self, out: Tensor, index: Tensor) -> Tensor:
-        """Of outputs (B, K) of the inputs at `index`, those that count: (B, K) or (B, 1)."""
+    def __call__(self, part: State, index: Tensor) -> Tensor:
+        """The outputs (B, K) or (B, 1) of the inputs at `index` (B,), with `part` for the parameters of these names."""
+        out = functional_call(self.model, self.state | part, (self.inputs[index],))
         return out if self.labels is None else out.gather(1, self.labels[index][:, None])
 
     @contextmanager
@@ -76,13 +72,19 @@ class Outputs:
         finally:
             torch.backends.mha.set_fastpath_enabled(before)
 
-    def _check_model(self) -> int:
-        """The number of outputs K; two examples together must come out as each by itself."""
+    def _try(self) -> tuple[int, int]:
+        """K and `activations`, from two examples; together they must come out as each by itself."""
         two = torch.arange(min(2, len(self.inputs)))
+        sizes = [self.inputs[two].numel()]
+
+        def note(module: nn.Module, given: object, out: object) -> None:
+            if isinstance(out, Tensor) and not any(module.children()):
+                sizes.append(out.numel())
+
         with torch.no_grad(), self.evaluating():
-            state = self.theta | self.fixed
-            together = functional_call(self.model, state, (self.inputs[two],))
-            alone = [functional_call(self.model, state, (self.inputs[i : i + 1],)) for i in two.tolist()]
+            with register_module_forward_hook(note):
+                together = self({}, two)
+            alone = [self({}, one) for one in two.split(1)]
         if together.ndim != 2 or len(together) != len(two):
             raise InputError(
                 f"the model must map inputs (B, …) to (B, K), got {tuple(together.shape)} for B={len(two)}"
@@ -91,24 +93,7 @@ class Outputs:
             raise InputError(
                 "the model's outputs depend on the other examples of a batch; give one without such layers"
             )
-        return together.shape[1]
-
-    def _measure(self) -> int:
-        """Bytes of what the layers put out for one example, at least those of its input."""
-        sizes = [self.inputs[0].numel()]
-        leaves = [module for module in self.model.modules() if not any(module.children())]
-
-        def note(module: nn.Module, given: object, out: object) -> None:
-            sizes.append(out.numel() if isinstance(out, Tensor) else 0)
-
-        hooks = [module.register_forward_hook(note) for module in leaves]
-        try:
-            with torch.no_grad(), self.evaluating():
-                functional_call(self.model, self.theta | self.fixed, (self.inputs[:1],))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return sum(sizes) * self.dtype.itemsize
+        return together.shape[1], sum(sizes) // len(two) * self.dtype.itemsize
 
 
 def without_largest(model: nn.Module, count: int) -> list[str]:
@@ -142,7 +127,7 @@ def _belongs(name: str, chosen: str) -> bool:
     return name == chosen or name.startswith(chosen.removesuffix(".") + ".")
 
 
-def _check_labels(labels: Tensor | None, n: int, num_classes: int, device: torch.device) -> Tensor:
+def _check_labels(labels: Tensor | None, n: int, num_classes: int) -> Tensor:
     if labels is None:
         raise InputError('outputs="correct" needs the labels; pass labels=(n,) class numbers')
     labels = torch.as_tensor(labels)
@@ -150,4 +135,4 @@ def _check_labels(labels: Tensor | None, n: int, num_classes: int, device: torch
         raise InputError(f"labels must be ({n},) whole numbers, one for each input, got {tuple(labels.shape)}")
     if int(labels.min()) < 0 or int(labels.max()) >= num_classes:
         raise InputError(f"labels must lie in 0..{num_classes - 1}, the model's outputs; relabel or widen the model")
-    return labels.to(device, torch.int64)
+    return labels.long()

@@ -8,9 +8,8 @@ Each is a `Backbone`: inputs (B, ...) -> `features` (B, F) -> `head` -> logits (
 Images of one channel work everywhere. Weights come from PyTorch's global generator: `torch.manual_seed` fixes them.
 """
 
-from noiseproof.models.backbone import Backbone
+from noiseproof.models.backbone import Backbone, prefers_channels_last
 from noiseproof.models.inception import InceptionResNetV2
-from noiseproof.models.memory_format import prefers_channels_last
 from noiseproof.models.registry import Row, build, names, table
 from noiseproof.models.resnet import PreActResNet, ResNet
 from noiseproof.models.shallow import ShallowNet

@@ -35,8 +35,6 @@ def block_size(input_shape: tuple[int, ...]) -> int:
 
 def probabilities(models: nn.ModuleList, inputs: Tensor) -> Tensor:
     """Class probabilities (B, K) of normalised inputs (B, …): the mean over the models."""
-    if len(models) == 1:
-        return models[0](inputs).softmax(dim=1)
     return torch.stack([model(inputs).softmax(dim=1) for model in models]).mean(dim=0)
 
 

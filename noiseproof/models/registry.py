@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +13,8 @@ import torch
 from noiseproof.errors import InputError, unknown
 from noiseproof.models.backbone import Backbone
 from noiseproof.models.inception import InceptionResNetV2
-from noiseproof.models.resnet import preact_resnet18, resnet8, resnet18, resnet20, resnet32, resnet34, resnet50
-from noiseproof.models.shallow import shallow
+from noiseproof.models.resnet import PreActResNet, basic, bottleneck, cifar_resnet, imagenet_resnet
+from noiseproof.models.shallow import ShallowNet
 from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
 from noiseproof.models.vgg import vgg8, vgg11, vgg19
 
@@ -36,17 +36,21 @@ class Entry:
 
 ENTRIES: dict[str, Entry] = {
     "mlp": Entry(MLP, "dense layers on tables or flattened images", None),
-    "shallow": Entry(shallow, "one hidden layer, fixed ± output weights: the theory's network", None),
+    "shallow": Entry(ShallowNet, "one hidden layer, fixed ± output weights: the theory's network", None),
     "lenet": Entry(LeNet, "LeNet-5 with ReLU and max-pooling", 12),
     "conv4": Entry(Conv4, "two convolutions, two dense layers (Li et al. 2020 on MNIST)", 6),
     "cnn3": Entry(CNN3, "three convolutions with batch norm: CIFAR at small scale", 4),
-    "resnet8": Entry(resnet8, "CIFAR ResNet, 3 stages of 1 block", 1),
-    "resnet20": Entry(resnet20, "CIFAR ResNet, 3 stages of 3 blocks (Li et al. 2020)", 1),
-    "resnet32": Entry(resnet32, "CIFAR ResNet, 3 stages of 5 blocks: CRUST", 1),
-    "resnet18": Entry(resnet18, "ResNet-18; stem by image size", 1),
-    "resnet34": Entry(resnet34, "ResNet-34; stem by image size: ELR and SOP on CIFAR", 1),
-    "resnet50": Entry(resnet50, "ResNet-50; stem by image size: SANE, SOP on Clothing1M", 1),
-    "preact_resnet18": Entry(preact_resnet18, "pre-activation ResNet-18; stem by image size: SOP+", 1),
+    "resnet8": Entry(partial(cifar_resnet, 1), "CIFAR ResNet, 3 stages of 1 block", 1),
+    "resnet20": Entry(partial(cifar_resnet, 3), "CIFAR ResNet, 3 stages of 3 blocks (Li et al. 2020)", 1),
+    "resnet32": Entry(partial(cifar_resnet, 5), "CIFAR ResNet, 3 stages of 5 blocks: CRUST", 1),
+    "resnet18": Entry(partial(imagenet_resnet, basic, (2, 2, 2, 2)), "ResNet-18; stem by image size", 1),
+    "resnet34": Entry(
+        partial(imagenet_resnet, basic, (3, 4, 6, 3)), "ResNet-34; stem by image size: ELR and SOP on CIFAR", 1
+    ),
+    "resnet50": Entry(
+        partial(imagenet_resnet, bottleneck, (3, 4, 6, 3)), "ResNet-50; stem by image size: SANE, SOP on Clothing1M", 1
+    ),
+    "preact_resnet18": Entry(PreActResNet, "pre-activation ResNet-18; stem by image size: SOP+", 1),
     "vgg8": Entry(vgg8, "four groups of VGG-11, narrow: CIFAR at small scale", 16),
     "vgg11": Entry(vgg11, "VGG-11, one dense layer", 32),
     "vgg19": Entry(vgg19, "VGG-19, one dense layer (Wei et al. on CIFAR-100)", 32),
@@ -84,7 +88,11 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
     if name not in ENTRIES:
         raise unknown("model", name, ENTRIES)
     entry = ENTRIES[name]
-    _check_options(name, entry, options)
+    for option in options:
+        if not entry.options:
+            raise InputError(f"model {name!r} takes no options, got {option!r}; leave it out")
+        if option not in entry.options:
+            raise unknown(f"option of model {name!r}", option, entry.options)
     if num_classes < 2:
         raise InputError(
             f"num_classes must be at least 2, got {num_classes}; a classifier needs two classes to tell apart"
@@ -107,20 +115,12 @@ def table() -> list[Row]:
     ]
 
 
-@functools.cache
+@cache
 def _num_parameters(name: str) -> int:
     side = max(32, ENTRIES[name].min_size or 0)
     with torch.device("meta"):
         model = build(name, (3, side, side), 10)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _check_options(name: str, entry: Entry, options: dict[str, Any]) -> None:
-    for option in options:
-        if option not in entry.options:
-            if not entry.options:
-                raise InputError(f"model {name!r} takes no options, got {option!r}; leave it out")
-            raise unknown(f"option of model {name!r}", option, entry.options)
 
 
 def _check_shape(name: str, entry: Entry, input_shape: tuple[int, ...]) -> None:
@@ -130,15 +130,10 @@ def _check_shape(name: str, entry: Entry, input_shape: tuple[int, ...]) -> None:
         )
     if entry.min_size is None:
         return
-    if len(input_shape) == 2:
-        raise InputError(
-            f"model {name!r} takes images (C, H, W), got input_shape={input_shape}; "
-            f"give grey images a channel: {(1, *input_shape)}"
-        )
     if len(input_shape) != 3:
-        raise InputError(
-            f"model {name!r} takes images (C, H, W), got input_shape={input_shape}; use model 'mlp' for other inputs"
-        )
+        grey = f"give grey images a channel: {(1, *input_shape)}"
+        remedy = grey if len(input_shape) == 2 else "use model 'mlp' for other inputs"
+        raise InputError(f"model {name!r} takes images (C, H, W), got input_shape={input_shape}; {remedy}")
     if min(input_shape[1:]) < entry.min_size:
         raise InputError(
             f"model {name!r} takes images of at least {entry.min_size}×{entry.min_size} pixels, "

@@ -13,7 +13,8 @@ PyTorch's in training mode. Use larger batches, or drop a last batch of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,6 +24,8 @@ from noiseproof.models.backbone import Backbone, he_init
 
 STEMS = ("auto", "small", "imagenet")
 SHORTCUTS = ("padding", "projection")
+Layer = tuple[int, int, int]  # of a block: outputs, kernel size and stride of a convolution
+Layout = Callable[[int, int], list[Layer]]  # channels and stride of a block -> its layers
 IMAGENET_STEM_FROM = 128  # pixels: smaller images would be 4×4 or less after a stem that divides by 4
 
 
@@ -54,62 +57,49 @@ def downsampler(inputs: int, outputs: int, stride: int, shortcut: str) -> nn.Mod
     return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
-class BasicBlock(nn.Module):
-    """ReLU(shortcut(x) + BN(conv3×3(ReLU(BN(conv3×3(x))))))."""
+class Block(nn.Module):
+    """ReLU(shortcut(x) + path(x)); the path is convolutions, each with its batch norm, and ReLU between them.
 
-    expansion = 1
+    Args:
+        inputs: channels of x.
+        layers: outputs, kernel size and stride of each convolution.
+        shortcut: as of `ResNet`.
+    """
 
-    def __init__(self, inputs: int, channels: int, stride: int, shortcut: str) -> None:
+    def __init__(self, inputs: int, layers: Sequence[Layer], shortcut: str) -> None:
         super().__init__()
-        self.conv1 = conv(inputs, channels, 3, stride)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = conv(channels, channels, 3)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = downsampler(inputs, channels, stride, shortcut)
+        self.depth = len(layers)
+        channels = inputs
+        for i, (outputs, size, stride) in enumerate(layers, start=1):
+            self.add_module(f"conv{i}", conv(channels, outputs, size, stride))
+            self.add_module(f"bn{i}", nn.BatchNorm2d(outputs))
+            channels = outputs
+        self.downsample = downsampler(inputs, channels, math.prod(stride for _, _, stride in layers), shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         skip = x if self.downsample is None else self.downsample(x)
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + skip)
+        for i in range(1, self.depth + 1):
+            x = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(F.relu(x) if i > 1 else x))
+        return F.relu(x + skip)
 
 
-class Bottleneck(nn.Module):
+def basic(channels: int, stride: int) -> list[Layer]:
+    """Layers of a block of 18 or 34, and of the CIFAR family: two 3×3."""
+    return [(channels, 3, stride), (channels, 3, 1)]
+
+
+def bottleneck(channels: int, stride: int) -> list[Layer]:
     """1×1 down, 3×3, 1×1 up by 4. The 3×3 carries the stride (as in torchvision; He et al. 2016: the first 1×1)."""
-
-    expansion = 4
-
-    def __init__(self, inputs: int, channels: int, stride: int, shortcut: str) -> None:
-        super().__init__()
-        outputs = self.expansion * channels
-        self.conv1 = conv(inputs, channels, 1)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = conv(channels, channels, 3, stride)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = conv(channels, outputs, 1)
-        self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample = downsampler(inputs, outputs, stride, shortcut)
-
-    def forward(self, x: Tensor) -> Tensor:
-        skip = x if self.downsample is None else self.downsample(x)
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
-        return F.relu(self.bn3(self.conv3(out)) + skip)
+    return [(channels, 1, 1), (channels, 3, stride), (4 * channels, 1, 1)]
 
 
-def resolve_stem(stem: str, input_shape: tuple[int, ...]) -> str:
-    """Turn "auto" into "imagenet" (conv 7×7 by 2, max-pooling by 2) or "small" (conv 3×3), by the shorter side."""
+def stem_layers(stem: str, input_shape: tuple[int, ...], outputs: int) -> tuple[nn.Conv2d, nn.Module]:
+    """The first convolution and the pooling after its activation; "auto" goes by the image's shorter side."""
     if stem not in STEMS:
         raise unknown("stem", stem, STEMS)
-    if stem == "auto":
-        return "imagenet" if min(input_shape[1:]) >= IMAGENET_STEM_FROM else "small"
-    return stem
-
-
-def stem_layers(stem: str, inputs: int, outputs: int) -> tuple[nn.Conv2d, nn.Module]:
-    """The first convolution and the pooling after its activation."""
-    if stem == "imagenet":
-        return conv(inputs, outputs, 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1)
-    return conv(inputs, outputs, 3), nn.Identity()
+    if stem == "imagenet" or (stem == "auto" and min(input_shape[1:]) >= IMAGENET_STEM_FROM):
+        return conv(input_shape[0], outputs, 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1)
+    return conv(input_shape[0], outputs, 3), nn.Identity()
 
 
 class ResNet(Backbone):
@@ -117,14 +107,14 @@ class ResNet(Backbone):
 
     He et al. 2016, "Deep Residual Learning for Image Recognition": Table 1 (18, 34, 50) and Section 4.2 (CIFAR).
 
-    Differs from the paper: `Bottleneck`'s stride; on small images the 18/34/50 family starts with a 3×3 convolution
-    and no pooling, as the ELR and SOP code does. Differs from that code: convolutions start from `he_init` as in
-    the paper, not from PyTorch's default.
+    Differs from the paper: the stride of `bottleneck`; on small images the 18/34/50 family starts with a 3×3
+    convolution and no pooling, as the ELR and SOP code does. Differs from that code: convolutions start from `he_init`
+    as in the paper, not from PyTorch's default.
 
     Args:
         input_shape: (C, H, W).
         num_classes: K.
-        block: BasicBlock or Bottleneck.
+        block: `basic` or `bottleneck`.
         depths: blocks of each stage.
         widths: channels of each stage, before a bottleneck's expansion.
         stem: "small", "imagenet" or "auto" (by size).
@@ -136,7 +126,7 @@ class ResNet(Backbone):
         input_shape: tuple[int, ...],
         num_classes: int,
         *,
-        block: type[BasicBlock] | type[Bottleneck],
+        block: Layout,
         depths: Sequence[int],
         widths: Sequence[int] = (64, 128, 256, 512),
         stem: str = "auto",
@@ -145,15 +135,16 @@ class ResNet(Backbone):
         super().__init__()
         if shortcut not in SHORTCUTS:
             raise unknown("shortcut", shortcut, SHORTCUTS)
-        self.conv1, self.pool = stem_layers(resolve_stem(stem, input_shape), input_shape[0], widths[0])
+        self.conv1, self.pool = stem_layers(stem, input_shape, widths[0])
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.depth = len(depths)
         inputs = widths[0]
         for stage, (blocks, channels) in enumerate(zip(depths, widths, strict=True)):
             layer = nn.Sequential()
             for i in range(blocks):
-                layer.append(block(inputs, channels, stride=2 if stage > 0 and i == 0 else 1, shortcut=shortcut))
-                inputs = block.expansion * channels
+                layers = block(channels, 2 if stage > 0 and i == 0 else 1)
+                layer.append(Block(inputs, layers, shortcut))
+                inputs = layers[-1][0]
             self.add_module(f"layer{stage + 1}", layer)
         self.num_features = inputs
         self.head = nn.Linear(inputs, num_classes)
@@ -205,8 +196,8 @@ class PreActResNet(Backbone):
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
+        depths: Sequence[int] = (2, 2, 2, 2),
         *,
-        depths: Sequence[int],
         stem: str = "auto",
         variant: str = "he",
     ) -> None:
@@ -214,7 +205,7 @@ class PreActResNet(Backbone):
         if variant not in self.VARIANTS:
             raise unknown("variant", variant, self.VARIANTS)
         sop = variant == "sop"
-        self.conv1, self.pool = stem_layers(resolve_stem(stem, input_shape), input_shape[0], 64)
+        self.conv1, self.pool = stem_layers(stem, input_shape, 64)
         self.stem_norm = nn.Sequential(nn.BatchNorm2d(64), nn.ReLU()) if sop else nn.Identity()
         self.body = nn.Sequential()
         inputs = 64
@@ -234,51 +225,14 @@ class PreActResNet(Backbone):
         return self.last_norm(self.body(x)).mean(dim=(2, 3))  # (B, 512)
 
 
-def _cifar(input_shape: tuple[int, ...], num_classes: int, blocks: int, shortcut: str) -> ResNet:
+def cifar_resnet(blocks: int, input_shape: tuple[int, ...], num_classes: int, *, shortcut: str = "padding") -> ResNet:
     """The 6·blocks + 2 layers of He et al. 2016, Section 4.2."""
-    return ResNet(
-        input_shape,
-        num_classes,
-        block=BasicBlock,
-        depths=(blocks,) * 3,
-        widths=(16, 32, 64),
-        stem="small",
-        shortcut=shortcut,
-    )
+    depths, widths = (blocks,) * 3, (16, 32, 64)
+    return ResNet(input_shape, num_classes, block=basic, depths=depths, widths=widths, stem="small", shortcut=shortcut)
 
 
-def resnet8(input_shape: tuple[int, ...], num_classes: int, *, shortcut: str = "padding") -> ResNet:
-    """Three stages of one block."""
-    return _cifar(input_shape, num_classes, 1, shortcut)
-
-
-def resnet20(input_shape: tuple[int, ...], num_classes: int, *, shortcut: str = "padding") -> ResNet:
-    """Three stages of three blocks: the network of Li et al. (2020) on CIFAR-10."""
-    return _cifar(input_shape, num_classes, 3, shortcut)
-
-
-def resnet32(input_shape: tuple[int, ...], num_classes: int, *, shortcut: str = "padding") -> ResNet:
-    """Three stages of five blocks: CRUST's network on CIFAR."""
-    return _cifar(input_shape, num_classes, 5, shortcut)
-
-
-def resnet18(input_shape: tuple[int, ...], num_classes: int, *, stem: str = "auto") -> ResNet:
-    """Basic blocks, two per stage."""
-    return ResNet(input_shape, num_classes, block=BasicBlock, depths=(2, 2, 2, 2), stem=stem)
-
-
-def resnet34(input_shape: tuple[int, ...], num_classes: int, *, stem: str = "auto") -> ResNet:
-    """Basic blocks, 3-4-6-3: ELR's and SOP's network on CIFAR."""
-    return ResNet(input_shape, num_classes, block=BasicBlock, depths=(3, 4, 6, 3), stem=stem)
-
-
-def resnet50(input_shape: tuple[int, ...], num_classes: int, *, stem: str = "auto") -> ResNet:
-    """Bottlenecks, 3-4-6-3: SANE's network, and SOP's on Clothing1M."""
-    return ResNet(input_shape, num_classes, block=Bottleneck, depths=(3, 4, 6, 3), stem=stem)
-
-
-def preact_resnet18(
-    input_shape: tuple[int, ...], num_classes: int, *, stem: str = "auto", variant: str = "he"
-) -> PreActResNet:
-    """Pre-activation blocks, two per stage: SOP+'s network."""
-    return PreActResNet(input_shape, num_classes, depths=(2, 2, 2, 2), stem=stem, variant=variant)
+def imagenet_resnet(
+    block: Layout, depths: Sequence[int], input_shape: tuple[int, ...], num_classes: int, *, stem: str = "auto"
+) -> ResNet:
+    """The networks of He et al. 2016, Table 1: four stages, projection shortcuts."""
+    return ResNet(input_shape, num_classes, block=block, depths=depths, stem=stem)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from noiseproof.errors import InputError, unknown
-from noiseproof.models.backbone import Backbone, flat_size
+from noiseproof import checks
+from noiseproof.errors import unknown
+from noiseproof.models.backbone import Backbone
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -51,10 +52,10 @@ class ShallowNet(Backbone):
     balanced (or random) in its own random order, so that the classes read nearly orthogonal directions.
 
     Args:
-        in_features: d; inputs of more dimensions are flattened.
+        in_features: d, or the shape of an input; inputs of more dimensions are flattened.
         num_outputs: 1 for the papers' scalar output, K for logits.
         width: k, the number of hidden units.
-        activation: φ: relu, softplus, erf or tanh. The theory of 001 needs a smooth one; 004 uses relu.
+        activation: φ: relu, softplus, erf or tanh. The theory of Li et al. needs a smooth one; Wei et al. use relu.
         scale: magnitude of the output weights; None is 1/√k.
         signs: "balanced" (half and half) or "random" (independent fair signs).
         init_std: standard deviation of the initial hidden weights.
@@ -66,7 +67,7 @@ class ShallowNet(Backbone):
 
     def __init__(
         self,
-        in_features: int,
+        in_features: int | tuple[int, ...],
         num_outputs: int = 1,
         *,
         width: int = 1000,
@@ -76,46 +77,23 @@ class ShallowNet(Backbone):
         init_std: float = 1.0,
     ) -> None:
         super().__init__()
-        for argument, value in (("in_features", in_features), ("num_outputs", num_outputs), ("width", width)):
-            if value < 1:
-                raise InputError(f"{argument} must be at least 1, got {value}; pass a positive number")
+        size = math.prod(in_features) if isinstance(in_features, tuple) else in_features
+        for argument, value in (("in_features", size), ("num_outputs", num_outputs), ("width", width)):
+            checks.integer(argument, value, 1)
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
         if signs not in ("balanced", "random"):
             raise unknown("signs", signs, ("balanced", "random"))
-        if init_std < 0:
-            raise InputError(f"init_std must not be negative, got {init_std}; pass e.g. init_std=1.0")
+        checks.number("init_std", init_std, 0)
         self.activation = activation
         self.num_features = width
-        self.hidden = nn.Linear(in_features, width, bias=False)
+        self.hidden = nn.Linear(size, width, bias=False)
         nn.init.normal_(self.hidden.weight, std=init_std)
         draw = _balanced_signs if signs == "balanced" else _random_signs
         self.head = FixedReadout(draw(num_outputs, width) * (width**-0.5 if scale is None else scale))
 
     def features(self, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.activation](self.hidden(x.flatten(1)))  # (B, k)
-
-
-def shallow(
-    input_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    width: int = 1000,
-    activation: str = "relu",
-    scale: float | None = None,
-    signs: str = "balanced",
-    init_std: float = 1.0,
-) -> ShallowNet:
-    """A `ShallowNet` with one output per class."""
-    return ShallowNet(
-        flat_size(input_shape),
-        num_classes,
-        width=width,
-        activation=activation,
-        scale=scale,
-        signs=signs,
-        init_std=init_std,
-    )
 
 
 def jacobian_gram(x: Tensor, hidden: Tensor, readout: Tensor, activation: str) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from noiseproof.errors import InputError
-from noiseproof.models.backbone import Backbone, flat_size
+from noiseproof import checks
+from noiseproof.models.backbone import Backbone
 
 
 class MLP(Backbone):
@@ -31,13 +32,11 @@ class MLP(Backbone):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if any(width < 1 for width in widths):
-            raise InputError(f"widths must be positive, got {tuple(widths)}; pass e.g. widths=(256, 256)")
-        check_dropout(dropout)
+        checks.number("dropout", dropout, 0, 1, ends="[)")
         layers: list[nn.Module] = [nn.Flatten()]
-        size = flat_size(input_shape)
+        size = math.prod(input_shape)
         for width in widths:
-            layers.append(nn.Linear(size, width))
+            layers.append(nn.Linear(size, checks.integer("widths", width, 1)))
             if batch_norm:
                 layers.append(nn.BatchNorm1d(width))
             layers.append(nn.ReLU())
@@ -73,7 +72,7 @@ class Conv4(Backbone):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        check_dropout(dropout)
+        checks.number("dropout", dropout, 0, 1, ends="[)")
         channels, height, width = input_shape
         self.num_features = 256
         self.body = nn.Sequential(
@@ -140,8 +139,7 @@ class CNN3(Backbone):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, width: int = 48) -> None:
         super().__init__()
-        if width < 1:
-            raise InputError(f"width must be positive, got {width}; pass e.g. width=48")
+        checks.integer("width", width, 1)
         self.num_features = 4 * width
         self.body = nn.Sequential(
             *_conv_bn_relu(input_shape[0], width),
@@ -158,9 +156,3 @@ class CNN3(Backbone):
 
 def _conv_bn_relu(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise unless `dropout` is a probability below 1."""
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout must lie in [0, 1), got {dropout}; pass e.g. dropout=0.5")

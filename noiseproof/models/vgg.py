@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from noiseproof.errors import InputError
+from noiseproof import checks
 from noiseproof.models.backbone import Backbone, he_init
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -58,9 +58,7 @@ class VGG(Backbone):
 
 def vgg8(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16, batch_norm: bool = True) -> VGG:
     """The first four groups of configuration A, from `width` to 8·`width` maps. Ours, for small images on a laptop."""
-    if width < 1:
-        raise InputError(f"width must be positive, got {width}; pass e.g. width=16")
-    widths = [width * scale for scale in (1, 2, 4, 8)]
+    widths = [checks.integer("width", width, 1) * scale for scale in (1, 2, 4, 8)]
     return VGG(input_shape, num_classes, depths=(1, 1, 2, 2), widths=widths, batch_norm=batch_norm)
 
 

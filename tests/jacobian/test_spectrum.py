@@ -94,7 +94,10 @@ def test_mistakes(run: Path, digits: tuple[LabeledData, LabeledData], tmp_path: 
     with pytest.raises(InputError, match="there is no"):
         spectrum_of_run(tmp_path / "nowhere", digits[0])
     other = LabeledData(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
-    with pytest.raises(InputError, match="pass its own data"):
+    with pytest.raises(InputError, match="the data has inputs of shape"):
+        spectrum_of_run(run, other)
+    other = LabeledData(torch.rand(4, *digits[0].input_shape), torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(InputError, match="has 10 classes, data has 2; pass its own data"):
         spectrum_of_run(run, other)
 
     def frozen() -> nn.Module:
