@@ -1,4 +1,4 @@
-"""What the public door of every method checks, once: hyper-parameters, the reduction, logits and labels."""
+"""What a public door checks, once: numbers, fractions, seeds, the reduction, logits and labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +41,29 @@ def integer(name: str, value: Any, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
         raise InputError(f"{name} must be an integer of at least {low}, got {value!r}")
     return int(value)
+
+
+def fraction(name: str, value: Any, *, ends: str = "[]") -> float:
+    """`value`, a number or its text, as a float between 0 and 1, which belong to it unless `ends` is "()".
+
+    Raises:
+        InputError: not a number, or outside.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}; write e.g. 0.4") from None
+    if not (0 < number < 1 if ends == "()" else 0 <= number <= 1):  # also where it is NaN
+        strictly = "strictly " if ends == "()" else ""
+        raise InputError(f"{name} must lie {strictly}between 0 and 1, got {value}; write 40 % as 0.4")
+    return number
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """A random generator from a seed that must be a whole number from 0."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"seed must be a whole number from 0, got {seed!r}; pass e.g. seed=0")
+    return np.random.default_rng(int(seed))
 
 
 def reduction(value: Any) -> str:

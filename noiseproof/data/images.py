@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import struct
 import zlib
@@ -59,11 +60,12 @@ class LazyImages(InputSource):
     def take(self, index: Tensor) -> Tensor:
         out = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
         rows = index.tolist()
+        mode = "L" if self.gray else "RGB"
 
-        def decode(start: int, stop: int) -> None:
-            for place in range(start, stop):
+        def decode(places: range) -> None:
+            for place in places:
                 i = rows[place]
-                out[place] = decode_image(self.encoded[i], name_of(self.names, i), self.gray, self.size, fit=True)
+                out[place] = decode_image(self.encoded[i], name_of(self.names, i), mode, self.size)
 
         for _ in _in_threads(decode, len(rows), chunk=max(1, min(_CHUNK, len(rows) // _THREADS))):
             pass
@@ -83,14 +85,15 @@ def read_images(
     scaled to cover it and cropped at the centre. EXIF orientation is not applied.
     """
     gray, first = _probe(encoded[0], name_of(names, 0))
-    target = first if size is None else size
-    if gray and _num_bytes(len(encoded), 3, target) > memory_limit:  # decide before anything is decoded
+    target = size or first
+    pixels = len(encoded) * math.prod(target)
+    if gray and 3 * pixels > memory_limit:  # decide before anything is decoded
         gray = all(is_gray for is_gray, _ in _headers(encoded, names))
-    if _num_bytes(len(encoded), 1 if gray else 3, target) > memory_limit:
+    if (pixels if gray else 3 * pixels) > memory_limit:
         if size is None:
             for i, (_, other) in enumerate(_headers(encoded, names)):
                 if other != first:
-                    raise _sizes_differ(names, 0, first, i, other)
+                    raise _sizes_differ(names, first, i, other)
         return LazyImages(encoded, target, gray=gray, names=names)
     try:
         return _decode_all(encoded, names, gray, target, size is not None, progress)
@@ -98,61 +101,63 @@ def read_images(
         return _decode_all(encoded, names, False, target, size is not None, progress)
 
 
-def decode_image(encoded: Encoded, name: str, gray: bool, size: tuple[int, int], *, fit: bool) -> np.ndarray:
-    """One image as uint8 (C, H, W); without `fit`, one of another size or with colour where none is due raises."""
-    from PIL import Image
+def decode_image(
+    encoded: Encoded, name: str, mode: str | None, size: tuple[int, int], *, fit: bool = True
+) -> np.ndarray:
+    """One image as uint8 (C, H, W).
 
-    mode = "L" if gray else "RGB"
-    height, width = size
-    if isinstance(encoded, bytes) and _jpeg_frame(encoded) == (height, width, 1 if gray else 3):
-        try:
-            pixels = Image.frombytes(mode, (width, height), encoded, "jpeg", (mode, ""))
-            return _channels_first(np.asarray(pixels))
-        except _UNREADABLE:
-            pass  # the long way says what is wrong with it
+    Args:
+        encoded: the bytes of an image file, or its path.
+        name: what errors call it.
+        mode: "L" for one channel, "RGB" for three; None: one if it is grey, else three.
+        size: (H, W), which it is scaled to cover and then cropped to at the centre.
+        fit: False raises `_OtherSize` instead.
+    """
+    from PIL import Image, ImageOps
+
+    width_height = (size[1], size[0])
+    if isinstance(encoded, bytes):
+        frame, own = _jpeg_frame(encoded)
+        if frame == size and mode in (None, own):
+            try:
+                return _channels_first(Image.frombytes(own, width_height, encoded, "jpeg", (own, "")))
+            except _UNREADABLE:
+                pass  # the long way says what is wrong with it
     with _opened(encoded, name) as image:
-        if gray and not fit and image.mode not in _GRAY:
-            raise _NotGray
-        if image.size != (width, height):
+        if mode is None:
+            mode = "L" if image.mode in _GRAY else "RGB"
+        if image.size != width_height:
             if not fit:
                 raise _OtherSize((image.size[1], image.size[0]))
-            image.draft(mode, (2 * width, 2 * height))  # a JPEG decodes at a fraction of its size: much faster
+            image.draft(mode, (2 * size[1], 2 * size[0]))  # a JPEG decodes at a fraction of its size: much faster
         try:
             pixels = _converted(image, mode)
         except _UNREADABLE as error:
             raise _unreadable(name, error) from error
-        if pixels.size != (width, height):
-            scale = min(pixels.size[0] / width, pixels.size[1] / height)
-            left, top = (pixels.size[0] - scale * width) / 2, (pixels.size[1] - scale * height) / 2
-            box = (left, top, pixels.size[0] - left, pixels.size[1] - top)
-            pixels = pixels.resize((width, height), Image.Resampling.BILINEAR, box=box)
-        return _channels_first(np.asarray(pixels))
+        if pixels.size != width_height:
+            pixels = ImageOps.fit(pixels, width_height, Image.Resampling.BILINEAR)
+        return _channels_first(pixels)
 
 
-def _channels_first(pixels: np.ndarray) -> np.ndarray:
-    """(H, W) or (H, W, 3) as (C, H, W)."""
+def _channels_first(image: Image) -> np.ndarray:
+    """An image in mode L or RGB as (C, H, W)."""
+    pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def _jpeg_frame(content: bytes) -> tuple[int, int, int] | None:
-    """(H, W, channels) of an 8-bit JPEG from its frame header; None for anything else.
+def _jpeg_frame(content: bytes) -> tuple[tuple[int, int] | None, str]:
+    """(H, W) and mode of a grey or coloured 8-bit JPEG from its frame header; None and "" for anything else.
 
     Pillow parses every marker of a JPEG in Python before it decodes: for small images that is half of the time. With
     the frame known, libjpeg can be given the bytes at once, with the same pixels as result.
     """
-    at = 2
-    if content[:2] != b"\xff\xd8":
-        return None
+    at = 2 if content[:2] == b"\xff\xd8" else len(content)
     while at + 9 < len(content) and content[at] == 0xFF:
-        marker = content[at + 1]
-        if marker in (0xC0, 0xC1, 0xC2):  # baseline, extended, progressive
-            height, width = (
-                int.from_bytes(content[at + 5 : at + 7], "big"),
-                int.from_bytes(content[at + 7 : at + 9], "big"),
-            )
-            return (height, width, content[at + 9]) if content[at + 4] == 8 else None
-        at += 2 + int.from_bytes(content[at + 2 : at + 4], "big")
-    return None
+        length, bits, height, width, channels = struct.unpack_from(">HBHHB", content, at + 2)
+        if content[at + 1] in (0xC0, 0xC1, 0xC2) and bits == 8 and channels in (1, 3):  # baseline to progressive
+            return (height, width), "L" if channels == 1 else "RGB"
+        at += 2 + length
+    return None, ""
 
 
 def name_of(names: Names, i: int) -> str:
@@ -164,11 +169,7 @@ class _NotGray(Exception):
 
 
 class _OtherSize(Exception):
-    """An image of another size than the first."""
-
-    def __init__(self, size: tuple[int, int]) -> None:
-        super().__init__(size)
-        self.size = size
+    """An image of another size, its only argument, than the first."""
 
 
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, MemoryError, OverflowError)
@@ -182,48 +183,38 @@ def _decode_all(
     fit: bool,
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    n = len(encoded)
-    out = np.empty((n, 1 if gray else 3, *size), dtype=np.uint8)
+    out = np.empty((len(encoded), 1 if gray else 3, *size), dtype=np.uint8)
 
-    def decode(start: int, stop: int) -> int:
-        for i in range(start, stop):
+    def decode(rows: range) -> int:
+        for i in rows:
             try:
-                if gray and fit and _probe(encoded[i], name_of(names, i))[0] is False:
-                    raise _NotGray
-                out[i] = decode_image(encoded[i], name_of(names, i), gray, size, fit=fit)
-            except _OtherSize as other:
-                raise _sizes_differ(names, 0, size, i, other.size) from None
-        return stop
+                pixels = decode_image(encoded[i], name_of(names, i), None if gray else "RGB", size, fit=fit)
+            except _OtherSize as error:
+                raise _sizes_differ(names, size, i, error.args[0]) from None
+            if gray and len(pixels) > 1:
+                raise _NotGray
+            out[i] = pixels
+        return rows.stop
 
-    for done in _in_threads(decode, n):
+    for done in _in_threads(decode, len(encoded)):
         if progress is not None:
-            progress(done, n)
+            progress(done, len(encoded))
     return out
 
 
-def _in_threads(work: Callable[[int, int], T], n: int, chunk: int = _CHUNK) -> Iterator[T]:
-    """`work(start, stop)` over 0..n in chunks, in threads, results in order; the first error ends it."""
-    pieces = [(start, min(start + chunk, n)) for start in range(0, n, chunk)]
+def _in_threads(work: Callable[[range], T], n: int, chunk: int = _CHUNK) -> Iterator[T]:
+    """`work(rows)` over 0..n in chunks, in threads, results in order; the first error ends it."""
+    pieces = [range(start, min(start + chunk, n)) for start in range(0, n, chunk)]
     if len(pieces) == 1:
-        yield work(*pieces[0])
+        yield work(pieces[0])
         return
     with ThreadPoolExecutor(_THREADS) as pool:
-        futures = [pool.submit(work, *piece) for piece in pieces]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+        yield from pool.map(work, pieces)  # which cancels the rest when it ends
 
 
 def _headers(encoded: Sequence[Encoded], names: Names) -> Iterator[tuple[bool, tuple[int, int]]]:
     """Of every image whether it is grey, and its (H, W), without decoding it."""
-
-    def probe(start: int, stop: int) -> list[tuple[bool, tuple[int, int]]]:
-        return [_probe(encoded[i], name_of(names, i)) for i in range(start, stop)]
-
-    for piece in _in_threads(probe, len(encoded)):
+    for piece in _in_threads(lambda rows: [_probe(encoded[i], name_of(names, i)) for i in rows], len(encoded)):
         yield from piece
 
 
@@ -265,12 +256,8 @@ def _unreadable(name: str, error: BaseException) -> InputError:
     return InputError(f"{name} cannot be decoded as an image ({reason}); replace or remove it")
 
 
-def _sizes_differ(names: Names, i: int, a: tuple[int, int], j: int, b: tuple[int, int]) -> InputError:
+def _sizes_differ(names: Names, first: tuple[int, int], i: int, other: tuple[int, int]) -> InputError:
     return InputError(
-        f"{name_of(names, i)} is {a[1]}×{a[0]} pixels but {name_of(names, j)} is {b[1]}×{b[0]}; "
+        f"{name_of(names, 0)} is {first[1]}×{first[0]} pixels but {name_of(names, i)} is {other[1]}×{other[0]}; "
         "pass image_size, e.g. image_size=64, to bring all images to one size"
     )
-
-
-def _num_bytes(n: int, channels: int, size: tuple[int, int]) -> int:
-    return n * channels * size[0] * size[1]

@@ -85,14 +85,9 @@ class Mapped(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         rows = self.array[index.numpy()].astype(np.uint8 if self.dtype == torch.uint8 else np.float32, copy=False)
-        return arrange(torch.from_numpy(rows), self.layout)
-
-
-def arrange(rows: Tensor, layout: tuple[int, ...]) -> Tensor:
-    """Rows with their axes in the order of `layout` (see `Mapped`)."""
-    if -1 in layout:
-        return rows.unsqueeze(layout.index(-1))
-    return rows.permute(layout).contiguous()
+        if -1 in self.layout:
+            return torch.from_numpy(rows).unsqueeze(self.layout.index(-1))
+        return torch.from_numpy(rows).permute(self.layout).contiguous()
 
 
 def select(inputs: Inputs, rows: Tensor) -> Inputs:

@@ -13,7 +13,7 @@ from noiseproof import models
 from noiseproof.runs import checkpoint
 from noiseproof.device import pick_device
 from noiseproof.data.augment import Normalize
-from noiseproof.data.checks import parse_inputs
+from noiseproof.data.input_checks import parse_inputs
 from noiseproof.data.input_form import InputForm
 from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError

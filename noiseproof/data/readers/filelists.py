@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from noiseproof.data.images import Encoded, read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, even_rows
+from noiseproof.data.readers.base import Options, Split, Splits, splits
 from noiseproof.errors import InputError
 
 _Pairs = Callable[[], list[tuple[str, int]]]  # (path, label) of each image
@@ -29,10 +28,8 @@ def find(path: Path) -> Splits | None:
         names = _synsets(info / "synsets.txt")
         images = next((d for d in (path / "val_images_256", path / "val_images") if d.is_dir()), path)
         train, val = info / "train_filelist_google.txt", info / "val_filelist.txt"
-        splits: Splits = {"train": _split(path, lambda: _pairs(train), names, mini=True, test=False)}
-        if val.is_file():
-            splits["test"] = _split(images, lambda: _pairs(val), names, mini=True, test=True)
-        return splits
+        test = _split(images, lambda: _pairs(val), names, mini=True, test=True) if val.is_file() else None
+        return splits(_split(path, lambda: _pairs(train), names, mini=True, test=False), test)
     for folder in (path, path / "annotations"):
         if (folder / "noisy_train_key_list.txt").is_file():
             names = _lines(folder / "category_names_eng.txt") or [str(k) for k in range(14)]
@@ -50,20 +47,15 @@ def _split(root: Path, pairs: _Pairs, names: list[str], *, mini: bool, test: boo
             raise InputError(
                 f"{root}: no label_column {options.label_column!r}; leave it out" + " or pass 'mini'" * mini
             )
-        kept = names[:_MINI_CLASSES] if options.label_column else names
         listed = [(path, label) for path, label in pairs() if options.label_column is None or label < _MINI_CLASSES]
         if not listed:
             raise InputError(f"{root}: the file list is empty; fetch it again")
-        rows = even_rows(len(listed), options.limit)
-        if rows is not None:
-            listed = [listed[i] for i in rows.tolist()]
-        files: list[Encoded] = [root / path for path, _ in listed]
-        ids = [path for path, _ in listed]
-        images = read_images(files, ids, options.image_size, options.memory_limit, options.progress)
-        labels = [label for _, label in listed]
+        paths, labels = [path for path, _ in listed], [label for _, label in listed]
+        kept = names[:_MINI_CLASSES] if options.label_column else names
         class_names = kept or [str(k) for k in range(max(labels) + 1)]
+        images = [root / path for path in paths]
         return options.build(
-            root, images, labels, class_names=class_names, ids=ids, allow_empty=test or rows is not None
+            root, images, labels, class_names=class_names, ids=paths, image_names=paths, allow_empty=test
         )
 
     return read

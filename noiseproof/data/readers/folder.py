@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from noiseproof.data.images import read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, even_rows
+from noiseproof.data.readers.base import TEST_NAMES, Options, Split, Splits, splits
 from noiseproof.errors import InputError
 
 _KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
 EXTENSIONS = frozenset(f".{kind}" for kind in _KINDS.split())
-_TEST_NAMES = ("test", "val", "valid", "validation", "dev")  # the first that is there is the test set
+_TEST_NAMES = (*TEST_NAMES, "dev")
 
 
 def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
+    if not path.is_dir():
+        return None
     inner = {child.name.lower(): child for child in _subfolders(path)}
     train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
     if train is not None and tested and not _subfolders(train):
@@ -32,12 +34,8 @@ def find(path: Path) -> Splits | None:
                 f"{path} holds train/ and {others[0]}/: a part of the data or a class? pass {train} to read it alone, "
                 f"call the other one test, or rename train"
             )
-        splits: Splits = {"train": _split(train, train)}
-        for name in _TEST_NAMES:
-            if name in inner:
-                splits["test"] = _split(inner[name], train)
-                break
-        return splits
+        test = next((_split(inner[name], train) for name in _TEST_NAMES if name in inner), None)
+        return splits(_split(train, train), test)
     if any(has_images(child) for child in inner.values()):
         return {"train": _split(path, path)}
     if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
@@ -51,7 +49,7 @@ def _unsorted(root: Path) -> Split:
     def read(options: Options) -> LabeledData:
         if options.labeled:
             raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
-        return _read(root, _images(root), None, None, options)
+        return _build(root, _images(root), options)
 
     return read
 
@@ -74,30 +72,16 @@ def _split(root: Path, reference: Path) -> Split:
         if not files:
             raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
         if len(class_names) == 1 and not options.labeled:
-            return _read(root, files, None, None, options)
-        return _read(root, files, labels, class_names, options, allow_empty=root != reference)
+            return _build(root, files, options)
+        return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
 
     return read
 
 
-def _read(
-    root: Path,
-    files: list[Path],
-    labels: list[int] | None,
-    class_names: list[str] | None,
-    options: Options,
-    allow_empty: bool = False,
-) -> LabeledData:
-    """The images of files, with their labels."""
+def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
     options.refuse(root, "label_column", "image_column", "feature_columns")
-    rows = even_rows(len(files), options.limit)
-    if rows is not None:
-        files = [files[i] for i in rows.tolist()]
-        labels = None if labels is None else [labels[i] for i in rows.tolist()]
-    images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
-    ids = [f.relative_to(root).as_posix() for f in files]
-    allow_empty = allow_empty or rows is not None
-    return options.build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
+    ids = [file.relative_to(root).as_posix() for file in files]
+    return options.build(root, files, labels, ids=ids, image_names=[str(file) for file in files], **names)
 
 
 def num_classes(path: Path) -> int:
@@ -111,7 +95,7 @@ def has_images(folder: Path) -> bool:
 
 def _subfolders(path: Path) -> list[Path]:
     """The folders in a folder, sorted by name; hidden ones, archive litter (`__MACOSX`) and runs left out."""
-    folders = [child for child in path.iterdir() if child.is_dir() and not _is_litter(child.name)]
+    folders = (child for child in path.iterdir() if child.is_dir() and not _is_litter(child.name))
     return sorted(child for child in folders if not _holds_runs(child))
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, classes, even_rows, first_bytes
-from noiseproof.data.sources import InputSource, Mapped, Rows
+from noiseproof.data.readers.base import Options, Split, Splits, classes, first_bytes, is_gzip, unzipped
+from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError
 
 _UNSIGNED_BYTE = 8
@@ -27,6 +24,8 @@ def is_idx(head: bytes) -> bool:
 def find(path: Path, class_names: tuple[str, ...] | None = None) -> Splits | None:
     """The splits of a folder of IDX files, or of one images file; None where there are none."""
     if path.is_file():
+        if not is_idx(first_bytes(path, 4, unzip=True)):
+            return None
         if "images" not in path.name:
             raise InputError(f"{path} is an IDX file but its name lacks 'images'; pass the images file or the folder")
         return {"train": _split(path, path, class_names)}
@@ -55,45 +54,36 @@ def _split(images: Path, reference: Path, class_names: tuple[str, ...] | None) -
         options.refuse(images, "label_column", "image_column", "feature_columns", "image_size")
         labels_path = labels_of(images)
         labels = read_array(labels_path, "labels")
-        names = class_names
+        names: list[str] | tuple[str, ...] | None = class_names
         if names is None:
             known = labels if images == reference else read_array(labels_of(reference), "labels")
-            found, (labels, _) = classes(labels_path, "labels", known, labels, None)
-            names = None if found is None else tuple(found)
-        shape, offset = read_header(images)
-        _check_length(images, shape, offset)
+            names, labels, _ = classes(labels_path, "labels", known, labels, None)
+        shape, _ = read_header(images, "images")
         if shape[0] != len(labels):
             raise InputError(
                 f"{images.name} holds {shape[0]} images but {labels_path.name} holds {len(labels)} labels; "
                 "fetch both files again"
             )
-        pixels = _pixels(images, options)
-        rows = even_rows(len(labels), options.limit)
-        if rows is not None:
-            labels = labels[rows.numpy()]
-            pixels = Rows(pixels, rows) if isinstance(pixels, InputSource) else pixels[rows.numpy()]
-        return options.build(
-            images, pixels, labels, class_names=names, allow_empty=rows is not None or images != reference
-        )
+        pixels = _pixels(images, options.memory_limit)
+        return options.build(images, pixels, labels, class_names=names, allow_empty=images != reference)
 
     return read
 
 
-def _pixels(path: Path, options: Options) -> InputSource | np.ndarray:
+def _pixels(path: Path, memory_limit: int) -> Mapped | np.ndarray:
     """Images (n, 1, H, W) in memory, or over a memory map beyond the memory limit."""
-    shape, offset = read_header(path)
+    shape, offset = read_header(path, "images")
     size = int(np.prod(shape))
-    if size > options.memory_limit:
-        if _is_gzip(path):
-            raise InputError(
-                f"{path} expands to {size:,} bytes, beyond memory_limit={options.memory_limit:,}; "
-                "gunzip it (it is then read from disk) or raise memory_limit"
-            )
-        _check_length(path, shape, offset)
-        on_disk = np.memmap(path, np.uint8, mode="c", offset=offset, shape=tuple(shape))
-        return Mapped(on_disk, (0, -1, 1, 2) if len(shape) == 3 else (0, 1, 2, 3))
-    pixels = read_array(path, "images")
-    return pixels[:, None] if pixels.ndim == 3 else pixels
+    if size <= memory_limit:
+        pixels = read_array(path, "images")
+        return pixels[:, None] if pixels.ndim == 3 else pixels
+    if is_gzip(path):
+        raise InputError(
+            f"{path} expands to {size:,} bytes, beyond memory_limit={memory_limit:,}; "
+            "gunzip it (it is then read from disk) or raise memory_limit"
+        )
+    on_disk = np.memmap(path, np.uint8, mode="c", offset=offset, shape=tuple(shape))
+    return Mapped(on_disk, (0, -1, 1, 2) if len(shape) == 3 else tuple(range(len(shape))))
 
 
 def labels_of(images: Path) -> Path:
@@ -105,68 +95,37 @@ def labels_of(images: Path) -> Path:
     raise InputError(f"{images} has no labels file beside it; put {name} or {name}.gz into the same folder")
 
 
-def read_header(path: Path) -> tuple[list[int], int]:
-    """The shape an IDX file announces, and where its data begins."""
-    with _opened(path) as file:
-        head = _read(path, file, 4)
+def read_header(path: Path, kind: str) -> tuple[list[int], int]:
+    """The shape of the "labels" (n,) or "images" (n, H, W) an IDX file announces, and where its data begins."""
+    with unzipped(path) as file:
+        head = file.read(4)
         if not is_idx(head):
             raise InputError(f"{path} is not an IDX file (it begins with {head.hex() or 'nothing'}); fetch it again")
         if head[2] != _UNSIGNED_BYTE:
             raise InputError(f"{path} holds IDX values of type 0x{head[2]:02x}; only unsigned bytes (0x08) are read")
-        sizes = _read(path, file, 4 * head[3])
+        sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:
         raise InputError(f"{path} is truncated inside its header; fetch it again")
-    return np.frombuffer(sizes, dtype=">u4").tolist(), 4 + len(sizes)
+    shape, offset = np.frombuffer(sizes, dtype=">u4").tolist(), 4 + len(sizes)
+    if (len(shape) == 1) != (kind == "labels"):
+        raise InputError(f"{path} should hold {kind}, but its shape is {tuple(shape)}; fetch it again")
+    size, announced = path.stat().st_size, int(np.prod(shape, dtype=object))
+    if announced > (size * _DEFLATE_RATIO if is_gzip(path) else size - offset):  # before memory is asked for
+        raise InputError(f"{path} is truncated: {announced:,} bytes announced, the file has {size:,}; fetch it again")
+    return shape, offset
 
 
 def read_array(path: Path, kind: str) -> np.ndarray:
-    """The uint8 array of "labels" (n,) or "images" (n, H, W) an IDX file holds."""
-    shape, offset = read_header(path)
-    if (len(shape) == 1) != (kind == "labels"):
-        raise InputError(f"{path} should hold {kind}, but its shape is {tuple(shape)}; fetch it again")
-    _check_length(path, shape, offset)
+    """The uint8 array of "labels" or "images" an IDX file holds."""
+    shape, offset = read_header(path, kind)
     array = np.empty(shape, dtype=np.uint8)
-    view = memoryview(array.reshape(-1))  # type: ignore[arg-type]
-    done = 0
-    with _opened(path) as file:
-        _read(path, file, offset)
-        while done < len(view):
-            got = _read_into(path, file, view[done:])
-            if got == 0:
-                raise InputError(f"{path} is truncated: {len(view):,} bytes announced, {done:,} found; fetch it again")
-            done += got
+    with unzipped(path) as file:
+        file.seek(offset)
+        found = file.readinto(array.reshape(-1).data)  # type: ignore[attr-defined]
+    if found < array.size:
+        raise InputError(f"{path} is truncated: {array.size:,} bytes announced, {found:,} found; fetch it again")
     return array
-
-
-def _check_length(path: Path, shape: list[int], offset: int) -> None:
-    """Refuse a header that announces more than the file can hold, before memory is asked for."""
-    size = path.stat().st_size
-    announced = int(np.prod(shape, dtype=object))
-    if announced > (size * _DEFLATE_RATIO if _is_gzip(path) else size - offset):
-        raise InputError(f"{path} is truncated: {announced:,} bytes announced, the file has {size:,}; fetch it again")
 
 
 def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz")
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path) if _is_gzip(path) else open(path, "rb"))
-
-
-def _is_gzip(path: Path) -> bool:
-    return first_bytes(path, 2) == b"\x1f\x8b"
-
-
-def _read(path: Path, file: IO[bytes], count: int) -> bytes:
-    try:
-        return file.read(count)
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
-
-
-def _read_into(path: Path, file: IO[bytes], view: memoryview) -> int:
-    try:
-        return file.readinto(view)  # type: ignore[attr-defined]
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
