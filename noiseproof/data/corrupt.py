@@ -206,9 +206,9 @@ def _table(source: Path, label: str | None) -> tuple[Any, str, np.ndarray, bool]
     label = label_column(source, table.column_names, label)
     old = column_values(source, table, label)
     true = named(table.column_names, TRUE_NAMES)
-    if true is not None and (label == true or not np.array_equal(column_values(source, table, true), old)):
-        raise _has_true(source, true)
-    return table, label, old, true is not None
+    if true and (label == true[0] or not np.array_equal(column_values(source, table, true[0]), old)):
+        raise _has_true(source, true[0])
+    return table, label, old, bool(true)
 
 
 def _has_true(source: Path, name: str) -> InputError:

@@ -9,6 +9,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 Encoded: TypeAlias = bytes | Path  # the bytes of a JPEG, PNG, ... file, or where that file is
 Names: TypeAlias = str | Sequence[str]  # what errors call image i: f"{names}, row {i}", or names[i]
+Progress: TypeAlias = Callable[[int, int], None]  # is called with (done, total)
 T = TypeVar("T")
 
 _THREADS = min(8, os.cpu_count() or 1)
@@ -31,6 +34,7 @@ _CHUNK = 64  # images a thread decodes in one go
 _GRAY = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
+@dataclass(eq=False, repr=False)
 class LazyImages(InputSource):
     """Images that stay encoded, in memory or on disk, until they are taken.
 
@@ -41,13 +45,11 @@ class LazyImages(InputSource):
         names: what errors call the images.
     """
 
-    def __init__(
-        self, encoded: Sequence[Encoded], size: tuple[int, int], *, gray: bool = False, names: Names = "images"
-    ) -> None:
-        self.encoded = encoded
-        self.size = size
-        self.gray = gray
-        self.names = names
+    encoded: Sequence[Encoded]
+    size: tuple[int, int]
+    _: KW_ONLY
+    gray: bool = False
+    names: Names = "images"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,18 +60,34 @@ class LazyImages(InputSource):
         return torch.uint8
 
     def take(self, index: Tensor) -> Tensor:
-        out = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
-        rows = index.tolist()
-        mode = "L" if self.gray else "RGB"
+        return torch.from_numpy(self.decode(index.tolist()))
 
-        def decode(places: range) -> None:
+    def decode(
+        self, rows: Sequence[int], *, fit: bool = True, strict: bool = False, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Rows (B, C, H, W) uint8.
+
+        Raises:
+            InputError: an image cannot be read, or is of another size and not to be made to `fit`.
+            _NotGray: this is `strict`, and there is colour where one channel is due.
+        """
+        out = np.empty((len(rows), *self.shape[1:]), dtype=np.uint8)
+        mode = "RGB" if not self.gray else None if strict else "L"
+        like = None if fit else name_of(self.names, 0)
+
+        def decode(places: range) -> int:
             for place in places:
                 i = rows[place]
-                out[place] = decode_image(self.encoded[i], name_of(self.names, i), mode, self.size)
+                pixels = decode_image(self.encoded[i], name_of(self.names, i), mode, self.size, like)
+                if len(pixels) > out.shape[1]:
+                    raise _NotGray
+                out[place] = pixels
+            return places.stop
 
-        for _ in _in_threads(decode, len(rows), chunk=max(1, min(_CHUNK, len(rows) // _THREADS))):
-            pass
-        return torch.from_numpy(out)
+        for done in _in_threads(decode, len(rows)):
+            if progress is not None:
+                progress(done, len(rows))
+        return out
 
 
 def read_images(
@@ -77,7 +95,7 @@ def read_images(
     names: Names,
     size: tuple[int, int] | None,
     memory_limit: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> np.ndarray | LazyImages:
     """All images as uint8 (n, C, H, W): decoded now, or lazily where that would take more than `memory_limit` bytes.
 
@@ -85,33 +103,28 @@ def read_images(
     scaled to cover it and cropped at the centre. EXIF orientation is not applied.
     """
     gray, first = _probe(encoded[0], name_of(names, 0))
-    target = size or first
-    pixels = len(encoded) * math.prod(target)
-    if gray and 3 * pixels > memory_limit:  # decide before anything is decoded
-        gray = all(is_gray for is_gray, _ in _headers(encoded, names))
-    if (pixels if gray else 3 * pixels) > memory_limit:
-        if size is None:
-            for i, (_, other) in enumerate(_headers(encoded, names)):
-                if other != first:
-                    raise _sizes_differ(names, first, i, other)
-        return LazyImages(encoded, target, gray=gray, names=names)
+    images = LazyImages(encoded, size or first, gray=gray, names=names)
+    if gray and 3 * math.prod(images.shape) > memory_limit:  # decide before anything is decoded
+        images.gray = all(is_gray for is_gray, _ in _headers(encoded, names))
+    if math.prod(images.shape) > memory_limit:
+        for i, (_, other) in enumerate(_headers(encoded, names) if size is None else ()):
+            if other != first:
+                raise _sizes_differ(name_of(names, 0), first, name_of(names, i), other)
+        return images
     try:
-        return _decode_all(encoded, names, gray, target, size is not None, progress)
+        return images.decode(range(len(encoded)), fit=size is not None, strict=True, progress=progress)
     except _NotGray:
-        return _decode_all(encoded, names, False, target, size is not None, progress)
+        images.gray = False
+        return images.decode(range(len(encoded)), fit=size is not None, progress=progress)
 
 
 def decode_image(
-    encoded: Encoded, name: str, mode: str | None, size: tuple[int, int], *, fit: bool = True
+    encoded: Encoded, name: str, mode: str | None, size: tuple[int, int], like: str | None = None
 ) -> np.ndarray:
-    """One image as uint8 (C, H, W).
+    """One image as uint8 (C, H, W) in mode "L" or "RGB", or None: "L" if it is grey, else "RGB".
 
-    Args:
-        encoded: the bytes of an image file, or its path.
-        name: what errors call it.
-        mode: "L" for one channel, "RGB" for three; None: one if it is grey, else three.
-        size: (H, W), which it is scaled to cover and then cropped to at the centre.
-        fit: False raises `_OtherSize` instead.
+    It is scaled to cover `size` (H, W) and cropped at the centre; where an image `like` it is named, it must be of that
+    size.
     """
     from PIL import Image, ImageOps
 
@@ -119,16 +132,14 @@ def decode_image(
     if isinstance(encoded, bytes):
         frame, own = _jpeg_frame(encoded)
         if frame == size and mode in (None, own):
-            try:
+            with suppress(*_UNREADABLE):  # the long way says what is wrong with it
                 return _channels_first(Image.frombytes(own, width_height, encoded, "jpeg", (own, "")))
-            except _UNREADABLE:
-                pass  # the long way says what is wrong with it
     with _opened(encoded, name) as image:
         if mode is None:
             mode = "L" if image.mode in _GRAY else "RGB"
         if image.size != width_height:
-            if not fit:
-                raise _OtherSize((image.size[1], image.size[0]))
+            if like is not None:
+                raise _sizes_differ(like, size, name, (image.size[1], image.size[0]))
             image.draft(mode, (2 * size[1], 2 * size[0]))  # a JPEG decodes at a fraction of its size: much faster
         try:
             pixels = _converted(image, mode)
@@ -168,42 +179,12 @@ class _NotGray(Exception):
     """A coloured image where all before it were grey."""
 
 
-class _OtherSize(Exception):
-    """An image of another size, its only argument, than the first."""
-
-
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, MemoryError, OverflowError)
 
 
-def _decode_all(
-    encoded: Sequence[Encoded],
-    names: Names,
-    gray: bool,
-    size: tuple[int, int],
-    fit: bool,
-    progress: Callable[[int, int], None] | None,
-) -> np.ndarray:
-    out = np.empty((len(encoded), 1 if gray else 3, *size), dtype=np.uint8)
-
-    def decode(rows: range) -> int:
-        for i in rows:
-            try:
-                pixels = decode_image(encoded[i], name_of(names, i), None if gray else "RGB", size, fit=fit)
-            except _OtherSize as error:
-                raise _sizes_differ(names, size, i, error.args[0]) from None
-            if gray and len(pixels) > 1:
-                raise _NotGray
-            out[i] = pixels
-        return rows.stop
-
-    for done in _in_threads(decode, len(encoded)):
-        if progress is not None:
-            progress(done, len(encoded))
-    return out
-
-
-def _in_threads(work: Callable[[range], T], n: int, chunk: int = _CHUNK) -> Iterator[T]:
+def _in_threads(work: Callable[[range], T], n: int) -> Iterator[T]:
     """`work(rows)` over 0..n in chunks, in threads, results in order; the first error ends it."""
+    chunk = max(1, min(_CHUNK, n // _THREADS))
     pieces = [range(start, min(start + chunk, n)) for start in range(0, n, chunk)]
     if len(pieces) == 1:
         yield work(pieces[0])
@@ -245,9 +226,6 @@ def _converted(image: Image, mode: str) -> Image:
         return Pillow.fromarray(levels).convert(mode)
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    if image.mode == mode:
-        image.load()
-        return image
     return image.convert(mode)
 
 
@@ -256,8 +234,8 @@ def _unreadable(name: str, error: BaseException) -> InputError:
     return InputError(f"{name} cannot be decoded as an image ({reason}); replace or remove it")
 
 
-def _sizes_differ(names: Names, first: tuple[int, int], i: int, other: tuple[int, int]) -> InputError:
+def _sizes_differ(first: str, size: tuple[int, int], other: str, other_size: tuple[int, int]) -> InputError:
     return InputError(
-        f"{name_of(names, 0)} is {first[1]}×{first[0]} pixels but {name_of(names, i)} is {other[1]}×{other[0]}; "
+        f"{first} is {size[1]}×{size[0]} pixels but {other} is {other_size[1]}×{other_size[0]}; "
         "pass image_size, e.g. image_size=64, to bring all images to one size"
     )

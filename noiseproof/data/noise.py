@@ -1,7 +1,9 @@
 """Corrupt labels in known ways: what one measures a method, or an audit, against.
 
-Each function takes labels (n,), array or tensor, and returns `Noisy`: new int64 labels, the transition matrix that
-came about, and the rate that came about. The labels passed in are never changed. All randomness comes from `seed`.
+Each function takes labels (n,) in 0..K-1, array or tensor, and returns `Noisy`: new int64 labels, the transition
+matrix that came about, and the rate that came about. The labels passed in are never changed. Of the other arguments
+`rate` lies in [0, 1], `num_classes` is K (default the largest label + 1), all randomness comes from `seed`, and `exact`
+corrupts exactly round(rate·n_c) labels of each class c that is corrupted at all, else each with probability `rate`.
 """
 
 from __future__ import annotations
@@ -73,11 +75,7 @@ def symmetric(
     `exact` the number drawn is round(rate·n_c) in every class instead of a coin flip per example.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1].
-        num_classes: K; default the largest label + 1.
         include_self: draw from all K classes instead of the K - 1 others.
-        exact: corrupt exactly round(rate·n_c) labels of each class c; else each label with probability `rate`.
     """
     old, k, rate = _checked(labels, num_classes, rate)
     rng = generator(seed)
@@ -106,10 +104,7 @@ def asymmetric(
     change.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1], within the mapped classes.
         mapping: {class: class}, or a sequence of K classes.
-        exact: corrupt exactly round(rate·n_c) labels of each mapped class c; else each with probability `rate`.
     """
     old, k, rate = _checked(labels, num_classes, rate)
     target = _target(mapping, k)
@@ -139,8 +134,7 @@ def instance_dependent(
     block of rows are held at a time.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1], the centre of the flip rates.
+        rate: the centre of the flip rates.
         inputs: (n, ...) tensor or array, or an `InputSource`.
         spread: standard deviation of the flip rates before truncation.
     """
@@ -181,7 +175,6 @@ def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool 
     """Corrupt by a transition matrix: an example of class i gets label j with probability `transition[i, j]`.
 
     Args:
-        labels: (n,) in 0..K-1.
         transition: (K, K), rows sum to 1.
         exact: make the counts of each row as near n_c·transition[c] as whole numbers allow; else draw each label.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -62,6 +63,7 @@ class Rows(InputSource):
         return take(self.base, self.rows.index_select(0, index))
 
 
+@dataclass(eq=False, repr=False)
 class Mapped(InputSource):
     """An array that stays on disk: rows are read, cast and laid out as (B, d) or (B, C, H, W) when taken.
 
@@ -71,9 +73,8 @@ class Mapped(InputSource):
             -1 stands for a new axis of size one.
     """
 
-    def __init__(self, array: np.ndarray, layout: tuple[int, ...]) -> None:
-        self.array = array
-        self.layout = layout
+    array: np.ndarray
+    layout: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from noiseproof.data.images import Progress
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import MEMORY_LIMIT, Options, Progress, Splits, Unlabeled, first_bytes
+from noiseproof.data.readers.base import MEMORY_LIMIT, Options, Splits, Unlabeled, first_bytes
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, relabel
 from noiseproof.errors import InputError, unknown
@@ -71,20 +72,15 @@ def load(
     if split not in ("train", "test"):
         raise unknown("split", split, ("train", "test"))
     options = Options(
-        label_column=label_column,
-        image_column=image_column,
-        feature_columns=feature_columns,
-        image_size=image_size,
-        memory_limit=memory_limit,
-        limit=limit,
-        labeled=labeled,
-        class_names=class_names,
-        progress=progress,
+        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
     )
-    splits = _find(source)
-    if split not in splits:
-        raise InputError(f"{source} has no test set; read it whole and split it with data.split(0.2)")
-    data = splits[split](options)
+    try:
+        splits = _find(source)
+        if split not in splits:
+            raise InputError(f"{source} has no test set; read it whole and split it with data.split(0.2)")
+        data = splits[split](options)
+    except PermissionError as error:
+        raise InputError(f"{error.filename or source} may not be read by this user; change its permissions") from error
     return data if labels is None or split == "test" else relabel(data, labels, limit)
 
 
@@ -121,15 +117,12 @@ def _find(source: str | os.PathLike[str]) -> Splits:
     path = Path(name).expanduser()
     if not path.exists():
         raise _missing(name, path)
-    try:
-        if path.is_file() and not first_bytes(path, 1):
-            raise InputError(f"{path} is empty; write or fetch it again")
-        for name in READERS:
-            splits = importlib.import_module(f"{__name__}.{name}").find(path)
-            if splits is not None:
-                return splits
-    except PermissionError as error:
-        raise InputError(f"{error.filename or path} may not be read by this user; change its permissions") from error
+    if path.is_file() and not first_bytes(path, 1):
+        raise InputError(f"{path} is empty; write or fetch it again")
+    for reader in READERS:
+        splits: Splits | None = importlib.import_module(f"{__name__}.{reader}").find(path)
+        if splits is not None:
+            return splits
     what = "a folder without images or data files" if path.is_dir() else "of an unknown format"
     raise InputError(f"{path} is {what}; noiseproof reads {', '.join(READERS.values())}")
 

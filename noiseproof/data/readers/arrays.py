@@ -11,11 +11,10 @@ they are equal, the second.
 
 from __future__ import annotations
 
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ import numpy as np
 from noiseproof.data.input_checks import check_numbers, check_values
 from noiseproof.data.label_checks import MAX_UNNAMED_CLASSES, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Split, Splits, even_rows, first_bytes, splits
+from noiseproof.data.readers.base import Options, Splits, damage, even_rows, first_bytes, splits
 from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError, naming
 
@@ -41,8 +40,8 @@ def find(path: Path) -> Splits | None:
     if path.is_dir() and not any(find_key(arrays, (*INPUT_KEYS, *LABEL_KEYS), suffix) for suffix in ("", "_train")):
         return None
     suffix = "_train" if find_key(arrays, INPUT_KEYS, "_train") else ""
-    test = _split(path, arrays, "_test", suffix) if find_key(arrays, INPUT_KEYS, "_test") else None
-    return splits(_split(path, arrays, suffix, suffix), test)
+    test = partial(_read, path, arrays, "_test", suffix) if find_key(arrays, INPUT_KEYS, "_test") else None
+    return splits(partial(_read, path, arrays, suffix, suffix), test)
 
 
 def _is_npz(path: Path) -> bool:
@@ -71,37 +70,31 @@ class Stored(NamedTuple):
 
     def read(self, *, mapped: bool = False) -> np.ndarray:
         """The array; `mapped`, as a memory map if the file allows it."""
-        try:
-            if self.member is None:
-                return np.load(self.path, mmap_mode="c" if mapped else None, allow_pickle=False)
-            if mapped and self.member.compress_type == zipfile.ZIP_STORED:
-                return _mapped(self.path, self.member)
-            with np.load(self.path, allow_pickle=False) as arrays:
-                return arrays[self.name]
-        except (*_DAMAGE, MemoryError, tokenize.TokenError) as error:
-            if "allow_pickle" in str(error):
+        array = f"{self.path}: array {self.name}"
+        with damage(f"{array} is damaged", "save or fetch it again"):
+            try:
+                if self.member is None:
+                    return np.load(self.path, mmap_mode="c" if mapped else None, allow_pickle=False)
+                if mapped and self.member.compress_type == zipfile.ZIP_STORED:
+                    return _mapped(self.path, self.member)
+                with np.load(self.path, allow_pickle=False) as arrays:
+                    return arrays[self.name]
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
                 raise InputError(
-                    f"{self.path}: array {self.name} holds Python objects, which are not read; "
-                    "save numbers or text instead"
+                    f"{array} holds Python objects, which are not read; save numbers or text instead"
                 ) from error
-            reason = " ".join(str(error).split())
-            raise InputError(f"{self.path}: array {self.name} is damaged ({reason}); save or fetch it again") from error
 
 
 Arrays = Mapping[str, Stored]
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 
 
 @contextmanager
 def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip file, as .npz and .pt are, whose damage is an InputError."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        raise InputError(f"{path} is a damaged .npz or .pt file ({error}); save or fetch it again") from error
+    """A zip file, as .npz and .pt are."""
+    with damage(f"{path} is a damaged .npz or .pt file", "save or fetch it again"), zipfile.ZipFile(path) as archive:
+        yield archive
 
 
 def arrays_in(path: Path) -> Arrays:
@@ -151,43 +144,37 @@ def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (0, 3, 1, 2) if channels_last else (0, 1, 2, 3)
 
 
-def _split(path: Path, arrays: Arrays, suffix: str, reference: str) -> Split:
-    """Reads x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
-
-    def read(options: Options) -> LabeledData:
-        options.refuse(path, "feature_columns", "image_size")
-        x_key = need(path, arrays, INPUT_KEYS, (suffix,), options.image_column)
-        label = options.label_column
-        if not options.labeled and label is None and find_key(arrays, LABEL_KEYS, suffix) is None:
-            return options.build(path, _inputs(path, arrays[x_key], options), None)
-        if label is not None and suffix != reference:  # what is asked for is the train set's array
-            label = label.removesuffix(reference) + suffix
-            label = label if label in arrays else None
-        y_key = need(path, arrays, LABEL_KEYS, (suffix,), label)
-        labels = _labels(path, arrays, y_key)
-        true_key = find_key(arrays, TRUE_KEYS, suffix)
-        true_labels = _labels(path, arrays, true_key) if true_key else None
-        if true_labels is not None and len(true_labels) != len(labels):
-            raise InputError(
-                f"{path}: {y_key} holds {len(labels)} labels but {true_key} {len(true_labels)}; save as many"
-            )
-        class_names = arrays["class_names"].read().tolist() if "class_names" in arrays else None
-        if class_names is None and suffix != reference:
-            train_key = need(path, arrays, LABEL_KEYS, (reference,), options.label_column)
-            class_names = _names([arrays[train_key].read()], labels)
-        elif class_names is None and even_rows(len(labels), options.limit) is not None:
-            class_names = _names([labels] if true_labels is None else [labels, true_labels], labels)
-        inputs = _inputs(path, arrays[x_key], options)
-        if inputs.shape[0] != len(labels):
-            raise InputError(
-                f"{path}: {x_key} holds {inputs.shape[0]} rows but {y_key} holds {len(labels)} labels; "
-                "save one label per row"
-            )
-        return options.build(
-            path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=suffix != reference
+def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
+    """x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
+    options.refuse(path, "feature_columns", "image_size")
+    x_key = need(path, arrays, INPUT_KEYS, (suffix,), options.image_column)
+    label = options.label_column
+    if not options.labeled and label is None and find_key(arrays, LABEL_KEYS, suffix) is None:
+        return options.build(path, _inputs(path, arrays[x_key], options), None)
+    if label is not None and suffix != reference:  # what is asked for is the train set's array
+        label = label.removesuffix(reference) + suffix
+        label = label if label in arrays else None
+    y_key = need(path, arrays, LABEL_KEYS, (suffix,), label)
+    labels = _labels(path, arrays, y_key)
+    true_key = find_key(arrays, TRUE_KEYS, suffix)
+    true_labels = _labels(path, arrays, true_key) if true_key else None
+    if true_labels is not None and len(true_labels) != len(labels):
+        raise InputError(f"{path}: {y_key} holds {len(labels)} labels but {true_key} {len(true_labels)}; save as many")
+    class_names = arrays["class_names"].read().tolist() if "class_names" in arrays else None
+    if class_names is None and suffix != reference:
+        train_key = need(path, arrays, LABEL_KEYS, (reference,), options.label_column)
+        class_names = _names([arrays[train_key].read()], labels)
+    elif class_names is None and even_rows(len(labels), options.limit) is not None:
+        class_names = _names([labels] if true_labels is None else [labels, true_labels], labels)
+    inputs = _inputs(path, arrays[x_key], options)
+    if inputs.shape[0] != len(labels):
+        raise InputError(
+            f"{path}: {x_key} holds {inputs.shape[0]} rows but {y_key} holds {len(labels)} labels; "
+            "save one label per row"
         )
-
-    return read
+    return options.build(
+        path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=suffix != reference
+    )
 
 
 def _labels(path: Path, arrays: Arrays, key: str) -> np.ndarray:

@@ -7,17 +7,16 @@ folder, whether it can read it, and a row in `readers.READERS`.
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import torch
 
-from noiseproof.data.images import read_images
+from noiseproof.data.images import Progress, read_images
 from noiseproof.data.input_checks import as_array
 from noiseproof.data.label_checks import check_class_names, check_distinct, is_whole
 from noiseproof.data.labeled import LabeledData
@@ -26,7 +25,6 @@ from noiseproof.errors import InputError, naming
 
 MEMORY_LIMIT = 4 << 30  # bytes of decoded inputs; beyond it they stay encoded, or on disk
 TEST_NAMES = ("test", "val", "valid", "validation")  # of a file or folder; the first that is there is the test set
-Progress: TypeAlias = Callable[[int, int], None]
 
 
 class Unlabeled(InputError):
@@ -48,12 +46,11 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if self.feature_columns is not None:
-            self.feature_columns = tuple(
-                [self.feature_columns] if isinstance(self.feature_columns, str) else self.feature_columns
-            )
-        if self.feature_columns is not None and self.image_column is not None:
-            raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
+        columns = self.feature_columns
+        if columns is not None:
+            self.feature_columns = (columns,) if isinstance(columns, str) else tuple(columns)
+            if self.image_column is not None:
+                raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
         for name in ("limit", "memory_limit"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -68,17 +65,7 @@ class Options:
                 raise InputError(f"{source} has no use for {name}={getattr(self, name)!r}; leave it out")
 
     def build(
-        self,
-        path: Path | str,
-        inputs: Any,
-        labels: Any,
-        *,
-        true_labels: Any = None,
-        class_names: Sequence[str] | None = None,
-        ids: list[Any] | None = None,
-        feature_names: Sequence[str] | None = None,
-        image_names: str | list[str] = "",
-        allow_empty: bool = False,
+        self, path: Path | str, inputs: Any, labels: Any, *, image_names: str | list[str] = "", **parts: Any
     ) -> LabeledData:
         """LabeledData of what a reader found, thinned to the limit, among the classes asked for.
 
@@ -86,28 +73,20 @@ class Options:
             path: what errors begin with.
             inputs: an array, a source, or a list of encoded images, which are decoded here.
             image_names: what errors call the images.
-            labels, true_labels, class_names, ids, feature_names, allow_empty: as for LabeledData.
+            parts: what else LabeledData takes.
         """
         rows = even_rows(len(inputs) if isinstance(inputs, list) else inputs.shape[0], self.limit)
         if rows is not None:
-            found = (inputs, labels, true_labels, ids, image_names)
-            inputs, labels, true_labels, ids, image_names = (_at(one, rows) for one in found)
-            allow_empty = True
+            inputs, labels, image_names = (_at(one, rows) for one in (inputs, labels, image_names))
+            parts |= {name: _at(parts.get(name), rows) for name in ("true_labels", "ids")} | {"allow_empty": True}
         if isinstance(inputs, list):
             inputs = read_images(inputs, image_names, self.image_size, self.memory_limit, self.progress)
         if self.class_names is not None and labels is not None:
-            labels, true_labels = _texts(labels, class_names), _texts(true_labels, class_names)
-            class_names, allow_empty = self.class_names, True
+            own = parts.get("class_names")
+            labels, parts["true_labels"] = _texts(labels, own), _texts(parts.get("true_labels"), own)
+            parts |= {"class_names": self.class_names, "allow_empty": True}
         with naming(path):
-            return LabeledData(
-                inputs,
-                labels,
-                true_labels=true_labels,
-                class_names=class_names,
-                ids=ids,
-                feature_names=feature_names,
-                allow_empty=allow_empty,
-            )
+            return LabeledData(inputs, labels, **parts)
 
 
 Split: TypeAlias = Callable[[Options], LabeledData]  # reads one split of a source
@@ -168,12 +147,22 @@ def is_gzip(path: Path) -> bool:
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[IO[bytes]]:
-    """A file open for reading, through gzip if it is gzipped; damage is an InputError."""
-    with cast("IO[bytes]", gzip.open(path) if is_gzip(path) else open(path, "rb")) as file:
-        try:
-            yield file
-        except (EOFError, OSError, zlib.error) as error:
-            raise InputError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
+    """A file open for reading, through gzip if it is gzipped."""
+    opener: Any = gzip.open if is_gzip(path) else open
+    with opener(path, "rb") as file, damage(f"{path} is a damaged gzip file"):
+        yield file
+
+
+@contextmanager
+def damage(said: str, remedy: str = "fetch it again") -> Iterator[None]:
+    """Around what reads a file, and nothing else: whatever it raises, as damage can be anything, is an InputError."""
+    try:
+        yield
+    except (InputError, PermissionError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{said} ({reason}); {remedy}") from error
 
 
 def classes(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,13 +12,13 @@ import numpy as np
 
 from noiseproof.data.label_checks import check_whole, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Splits, first_bytes
+from noiseproof.data.readers.base import Options, Splits, damage, first_bytes
 from noiseproof.data.readers.unpickle import unpickle
 from noiseproof.errors import InputError, naming
 
 
 class _Files(NamedTuple):
-    """Which files one of the two data sets consists of."""
+    """What the files of a data set are called."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -36,9 +35,8 @@ def find(path: Path) -> Splits | None:
         return _find_in_file(path)
     signs = (_CIFAR10.train[0], _CIFAR10.meta, _CIFAR100.train[0], _CIFAR100.meta)
     for folder in (path, path / "cifar-10-batches-py", path / "cifar-100-python"):
-        files = _which({name for name in signs if (folder / name).is_file()})
-        if files is not None:
-            return _splits(folder, files)
+        if splits := _splits(folder, {name for name in signs if (folder / name).is_file()}):
+            return splits
     return None
 
 
@@ -51,33 +49,29 @@ def _find_in_file(path: Path) -> Splits | None:
     if first_bytes(path, 262, unzip=True)[257:] != b"ustar":
         return None
     names: set[str] = set()
-    with _opened(path) as tar:
+    with damage(f"{path} is a damaged archive"), tarfile.open(path) as tar:
         for member in tar:
             names.add(Path(member.name).name)
-            files = _which(names)
-            if files is not None:
-                return _splits(path, files)
+            if splits := _splits(path, names):
+                return splits
     return None
 
 
-def _which(names: set[str]) -> _Files | None:
-    """The data set to which files of these names belong."""
+def _splits(path: Path, names: set[str]) -> Splits | None:
+    """The splits of the data set to which files of these names belong, if they do to one."""
     if {_CIFAR10.train[0], _CIFAR10.meta} & names:
-        return _CIFAR10
-    return _CIFAR100 if {*_CIFAR100.train, _CIFAR100.meta} <= names else None
-
-
-def _splits(path: Path, files: _Files) -> Splits:
-    return {
-        "train": lambda options: _read(path, files, files.train, options),
-        "test": lambda options: _read(path, files, files.test, options),
-    }
+        files = _CIFAR10
+    elif {*_CIFAR100.train, _CIFAR100.meta} <= names:
+        files = _CIFAR100
+    else:
+        return None
+    return {"train": partial(_read, path, files, files.train), "test": partial(_read, path, files, files.test)}
 
 
 def _read(path: Path, files: _Files, batches: tuple[str, ...], options: Options) -> LabeledData:
     """Read the named batches into one uint8 array (n, 3, 32, 32)."""
     options.refuse(path, "image_column", "feature_columns", "image_size")
-    label_key, names_key = _label_keys(path, files, options.label_column)
+    label_key, names_key = _keys(path, files, options.label_column)
     class_names: list[str] = []
     images = all_labels = np.empty(0, dtype=np.uint8)
     size = 0
@@ -90,7 +84,7 @@ def _read(path: Path, files: _Files, batches: tuple[str, ...], options: Options)
                 raise InputError(f"{path}/{name}: {names_key!r} should be a list of names; fetch the file again")
             class_names = [c.decode("utf-8", "replace") if isinstance(c, bytes) else str(c) for c in listed]
             continue
-        pixels, labels = _pixels(path, name, record), _labels(path, name, record, label_key)
+        pixels, labels = _batch(path, name, record, label_key)
         if size == 0:  # the first batch says how large all of them are, so that the images are in memory once
             size = len(pixels)
             images = np.empty((len(batches) * size, 3, 32, 32), dtype=np.uint8)
@@ -100,28 +94,25 @@ def _read(path: Path, files: _Files, batches: tuple[str, ...], options: Options)
                 f"{path}/{name} holds {len(pixels)} images and {len(labels)} labels where {size} are due; "
                 "fetch it again"
             )
-        rows = slice(batches.index(name) * size, (batches.index(name) + 1) * size)
-        images[rows], all_labels[rows] = pixels.reshape(-1, 3, 32, 32), labels
+        start = batches.index(name) * size
+        images[start : start + size] = pixels.reshape(-1, 3, 32, 32)
+        all_labels[start : start + size] = labels
         del record, pixels
     return options.build(path, images, all_labels, class_names=class_names, allow_empty=True)
 
 
-def _pixels(path: Path, name: str, record: Any) -> np.ndarray:
-    rows = _field(path, name, record, "data")
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
+def _batch(path: Path, name: str, record: Any, label_key: str) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels (n, 3072) and the labels (n,) of a batch."""
+    pixels, labels = (_field(path, name, record, key) for key in ("data", label_key))
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3072:
         raise InputError(f"{path}/{name}: 'data' should be uint8 (n, 3072); fetch the file again")
-    return rows
-
-
-def _labels(path: Path, name: str, record: Any, key: str) -> np.ndarray:
-    values = _field(path, name, record, key)
     with naming(f"{path}/{name}"):
-        labels = label_vector(key, values)
-        check_whole(key, labels)
-        return labels
+        labels = label_vector(label_key, labels)
+        check_whole(label_key, labels)
+    return pixels, labels
 
 
-def _label_keys(path: Path, files: _Files, column: str | None) -> tuple[str, str]:
+def _keys(path: Path, files: _Files, column: str | None) -> tuple[str, str]:
     """The keys of the labels in a batch, and of their names in the meta file."""
     if files == _CIFAR10:
         if column not in (None, "labels", "label"):
@@ -135,10 +126,9 @@ def _label_keys(path: Path, files: _Files, column: str | None) -> tuple[str, str
 
 def _field(path: Path, name: str, record: Any, key: str) -> Any:
     """One entry of an unpickled dict, whose keys are bytes if Python 2 wrote it."""
-    if isinstance(record, dict):
-        for k in (key, key.encode()):
-            if k in record:
-                return record[k]
+    for k in (key, key.encode()):
+        if isinstance(record, dict) and k in record:
+            return record[k]
     raise InputError(f"{path}/{name} lacks {key!r}: it is not a CIFAR file; fetch it again")
 
 
@@ -154,7 +144,7 @@ def _in_folder(folder: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]
 def _in_archive(path: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
     """The named files one by one, in the order of the archive."""
     missing = set(names)
-    with _opened(path) as tar:
+    with damage(f"{path} is a damaged archive"), tarfile.open(path) as tar:
         for member in tar:
             name = Path(member.name).name
             content = tar.extractfile(member) if name in missing and member.isfile() else None
@@ -163,13 +153,3 @@ def _in_archive(path: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
                 yield name, content
     if missing:
         raise InputError(f"{path} lacks the file {min(missing)}; fetch it again")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """An archive, gzipped or not, whose damage is an InputError."""
-    try:
-        with tarfile.open(path) as tar:
-            yield tar
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{path} is a damaged archive ({error}); fetch it again") from error

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Split, Splits, classes, first_bytes, is_gzip, unzipped
+from noiseproof.data.readers.base import Options, Splits, classes, first_bytes, is_gzip, unzipped
 from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError
 
@@ -28,7 +31,7 @@ def find(path: Path, class_names: tuple[str, ...] | None = None) -> Splits | Non
             return None
         if "images" not in path.name:
             raise InputError(f"{path} is an IDX file but its name lacks 'images'; pass the images file or the folder")
-        return {"train": _split(path, path, class_names)}
+        return {"train": partial(_read, path, path, class_names)}
     images: dict[str, list[Path]] = {"train": [], "test": []}
     for file in sorted(path.iterdir()):
         if re.search(r"images.*idx3?", file.name) and file.is_file():
@@ -44,46 +47,26 @@ def find(path: Path, class_names: tuple[str, ...] | None = None) -> Splits | Non
     if not images["train"]:
         raise InputError(f"{path} holds {images['test'][0].name} but no train images; pass that file to read it alone")
     reference = images["train"][0]
-    return {kind: _split(files[0], reference, class_names) for kind, files in images.items() if files}
+    return {kind: partial(_read, files[0], reference, class_names) for kind, files in images.items() if files}
 
 
-def _split(images: Path, reference: Path, class_names: tuple[str, ...] | None) -> Split:
-    """Reads one images file and its labels; `reference` is the train file, whose labels say how many classes."""
-
-    def read(options: Options) -> LabeledData:
-        options.refuse(images, "label_column", "image_column", "feature_columns", "image_size")
-        labels_path = labels_of(images)
-        labels = read_array(labels_path, "labels")
-        names: list[str] | tuple[str, ...] | None = class_names
-        if names is None:
-            known = labels if images == reference else read_array(labels_of(reference), "labels")
-            names, labels, _ = classes(labels_path, "labels", known, labels, None)
-        shape, _ = read_header(images, "images")
-        if shape[0] != len(labels):
-            raise InputError(
-                f"{images.name} holds {shape[0]} images but {labels_path.name} holds {len(labels)} labels; "
-                "fetch both files again"
-            )
-        pixels = _pixels(images, options.memory_limit)
-        return options.build(images, pixels, labels, class_names=names, allow_empty=images != reference)
-
-    return read
-
-
-def _pixels(path: Path, memory_limit: int) -> Mapped | np.ndarray:
-    """Images (n, 1, H, W) in memory, or over a memory map beyond the memory limit."""
-    shape, offset = read_header(path, "images")
-    size = int(np.prod(shape))
-    if size <= memory_limit:
-        pixels = read_array(path, "images")
-        return pixels[:, None] if pixels.ndim == 3 else pixels
-    if is_gzip(path):
+def _read(images: Path, reference: Path, class_names: Sequence[str] | None, options: Options) -> LabeledData:
+    """One images file and its labels; `reference` is the train file, whose labels say how many classes there are."""
+    options.refuse(images, "label_column", "image_column", "feature_columns", "image_size")
+    labels_path = labels_of(images)
+    labels = read_array(labels_path, "labels")
+    if class_names is None:
+        known = labels if images == reference else read_array(labels_of(reference), "labels")
+        class_names, labels, _ = classes(labels_path, "labels", known, labels, None)
+    pixels = read_array(images, "images", options.memory_limit)
+    if len(pixels) != len(labels):
         raise InputError(
-            f"{path} expands to {size:,} bytes, beyond memory_limit={memory_limit:,}; "
-            "gunzip it (it is then read from disk) or raise memory_limit"
+            f"{images.name} holds {len(pixels)} images but {labels_path.name} holds {len(labels)} labels; "
+            "fetch both files again"
         )
-    on_disk = np.memmap(path, np.uint8, mode="c", offset=offset, shape=tuple(shape))
-    return Mapped(on_disk, (0, -1, 1, 2) if len(shape) == 3 else tuple(range(len(shape))))
+    axes = (0, -1, 1, 2) if pixels.ndim == 3 else tuple(range(pixels.ndim))  # (n, C, H, W)
+    inputs = Mapped(pixels, axes) if isinstance(pixels, np.memmap) else pixels[:, None] if pixels.ndim == 3 else pixels
+    return options.build(images, inputs, labels, class_names=class_names, allow_empty=images != reference)
 
 
 def labels_of(images: Path) -> Path:
@@ -109,21 +92,29 @@ def read_header(path: Path, kind: str) -> tuple[list[int], int]:
     shape, offset = np.frombuffer(sizes, dtype=">u4").tolist(), 4 + len(sizes)
     if (len(shape) == 1) != (kind == "labels"):
         raise InputError(f"{path} should hold {kind}, but its shape is {tuple(shape)}; fetch it again")
-    size, announced = path.stat().st_size, int(np.prod(shape, dtype=object))
+    size, announced = path.stat().st_size, math.prod(shape)
     if announced > (size * _DEFLATE_RATIO if is_gzip(path) else size - offset):  # before memory is asked for
         raise InputError(f"{path} is truncated: {announced:,} bytes announced, the file has {size:,}; fetch it again")
     return shape, offset
 
 
-def read_array(path: Path, kind: str) -> np.ndarray:
-    """The uint8 array of "labels" or "images" an IDX file holds."""
+def read_array(path: Path, kind: str, memory_limit: float = math.inf) -> np.ndarray:
+    """The uint8 array of "labels" or "images" an IDX file holds; a memory map where that exceeds the limit."""
     shape, offset = read_header(path, kind)
+    size = math.prod(shape)
+    if size > memory_limit:
+        if is_gzip(path):
+            raise InputError(
+                f"{path} expands to {size:,} bytes, beyond memory_limit={memory_limit:,}; "
+                "gunzip it (it is then read from disk) or raise memory_limit"
+            )
+        return np.memmap(path, np.uint8, mode="c", offset=offset, shape=tuple(shape))
     array = np.empty(shape, dtype=np.uint8)
     with unzipped(path) as file:
         file.seek(offset)
         found = file.readinto(array.reshape(-1).data)  # type: ignore[attr-defined]
-    if found < array.size:
-        raise InputError(f"{path} is truncated: {array.size:,} bytes announced, {found:,} found; fetch it again")
+    if found < size:
+        raise InputError(f"{path} is truncated: {size:,} bytes announced, {found:,} found; fetch it again")
     return array
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from noiseproof.data.readers.base import first_bytes
+from noiseproof.data.readers.base import damage, first_bytes
 from noiseproof.errors import InputError
 
-_DAMAGE = (pa.ArrowException, OSError, EOFError)
+_REMEDY = "write or fetch it again"
 
 
 def is_parquet(path: Path) -> bool:
@@ -69,7 +67,7 @@ def column_names(path: Path) -> list[str]:
     if path.is_file() and is_parquet(path):
         try:
             return pq.read_schema(path).names
-        except _DAMAGE:
+        except (pa.ArrowException, OSError):
             pass  # read_table says what is wrong with it
     return read_table(path).column_names
 
@@ -80,55 +78,39 @@ def delimiter(header: str) -> str:
 
 
 def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
-    try:
-        with pq.ParquetFile(path) as file:  # group by group: half the peak memory of one read
-            groups = [file.read_row_group(i, columns, use_threads=False) for i in range(file.num_row_groups)]
-            return pa.concat_tables(groups) if groups else file.read(columns)
-    except _DAMAGE as error:
-        raise InputError(f"{path} is a damaged or truncated Parquet file; write or fetch it again") from error
+    with damage(f"{path} is a damaged or truncated Parquet file", _REMEDY), pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(i, columns, use_threads=False) for i in range(file.num_row_groups)]
+        return pa.concat_tables(groups) if groups else file.read(columns)  # by groups: half the peak memory of one read
 
 
 def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
+    with damage(f"{path} is damaged", _REMEDY), pa.input_stream(path, compression="detect") as stream:
+        content = stream.read()
     try:
-        with pa.input_stream(path, compression="detect") as stream:
-            content = stream.read()
         header = content.split(b"\n", 1)[0].decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
-    except _DAMAGE as error:
-        raise InputError(f"{path} is damaged ({_said(error)}); write or fetch it again") from error
     parse = csv.ParseOptions(delimiter=delimiter(header), newlines_in_values=True)
     convert = csv.ConvertOptions(include_columns=columns or [])
     try:
         table = csv.read_csv(pa.py_buffer(content), parse_options=parse, convert_options=convert)
     except pa.ArrowException as error:
-        _explain(path, content, parse, error)
+        raise _unreadable(path, content, parse) from error
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pa.types.is_binary(kind):
             raise InputError(f"{path}: column {name!r} is not UTF-8 text; save the file as UTF-8")
     return table
 
 
-def _explain(path: Path, content: bytes, parse: csv.ParseOptions, error: Exception) -> NoReturn:
-    """Turn pyarrow's complaint about a CSV file into a sentence that names the line."""
-    bad: list[Any] = []
-
-    def skip(row: Any) -> str:
-        bad.append(row)
-        return "skip"
-
-    parse.invalid_row_handler = skip
+def _unreadable(path: Path, content: bytes, parse: csv.ParseOptions) -> InputError:
+    """What is wrong with a CSV file: of pyarrow's readers only that with one thread knows the line."""
+    reason = "it is read by one thread alone"
     try:
-        csv.read_csv(io.BytesIO(content), read_options=csv.ReadOptions(use_threads=False), parse_options=parse)
-    except pa.ArrowException as second:
-        error = second
-    if bad:
-        raise InputError(
-            f"{path}, line {bad[0].number}: {bad[0].actual_columns} values where the header has "
-            f"{bad[0].expected_columns} columns; fix the line"
-        ) from error
-    raise InputError(f"{path} is not a readable CSV file ({_said(error)}); fix the file") from error
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).split())
+        csv.read_csv(pa.py_buffer(content), read_options=csv.ReadOptions(use_threads=False), parse_options=parse)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason)
+    if ragged is None:
+        return InputError(f"{path} is not a readable CSV file ({reason}); fix the file")
+    line, due, got = ragged.groups()
+    return InputError(f"{path}, line {line}: {got} values where the header has {due} columns; fix the line")

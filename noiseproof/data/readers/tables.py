@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from noiseproof.data.images import Encoded
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers import folder
-from noiseproof.data.readers.base import TEST_NAMES, Options, Split, Splits, Unlabeled, classes, even_rows, splits
+from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, even_rows, splits
 from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_tables
 from noiseproof.errors import InputError
 
@@ -41,7 +42,9 @@ def find(path: Path) -> Splits | None:
         tables = [f for kind in ("parquet", "csv") for f in sorted(place.glob(f"*.{kind}")) if f.name[0] != "."]
         train, *tests = ([f for f in tables if _word(name).search(f.stem)] for name in ("train", *TEST_NAMES))
         if train:
-            return splits(_split(train, train), next((_split(test, train) for test in tests if test), None))
+            return splits(
+                partial(_read, train, train), next((partial(_read, test, train) for test in tests if test), None)
+            )
         if len(tables) == 1:
             return _find_beside(tables[0])
         if tables:
@@ -54,9 +57,9 @@ def _find_beside(path: Path) -> Splits:
     """The splits of one file: beside `x-train.csv` (`train.csv`) `x-test.csv` (`test.csv`) is its test set."""
     train = _sibling(path, ("train",))
     if train is not None:
-        return {"train": _split([path], [train])}
+        return {"train": partial(_read, [path], [train])}
     test = _sibling(path, TEST_NAMES)
-    return splits(_split([path], [path]), None if test is None else _split([test], [path]))
+    return splits(partial(_read, [path], [path]), None if test is None else partial(_read, [test], [path]))
 
 
 def _sibling(path: Path, words: Sequence[str]) -> Path | None:
@@ -73,47 +76,43 @@ def _word(word: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-zA-Z]){word}(?![a-zA-Z])")
 
 
-def _split(paths: list[Path], reference: list[Path]) -> Split:
-    """Reads some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
-
-    def read(options: Options) -> LabeledData:
-        path, table = paths[0], read_tables(paths)
-        columns = table.column_names if paths == reference else column_names(reference[0])
-        label, labels, true_labels, class_names = None, None, None, None
-        if options.labeled or options.label_column is not None or _usual_labels(columns):
-            label = label_column(reference[0], columns, options.label_column)
-            if label not in table.column_names:
-                raise Unlabeled(f"{path} has no label column {label!r} as {reference[0].name} has; add it")
-            labels = column_values(path, table, label)
-            true = named(table.column_names, TRUE_NAMES, but=label)
-            true_labels = column_values(path, table, true) if true else None
-            class_names = _stored_names(table, label)
-            if class_names is None:
-                known = labels if paths == reference else _known(reference, label)
-                class_names, labels, true_labels = classes(path, label, known, labels, true_labels)
-        rows = np.arange(table.num_rows)
-        thinned = even_rows(table.num_rows, options.limit)
-        if thinned is not None:
-            rows, table = thinned, table.take(thinned)
-            labels, true_labels = (None if one is None else one[rows] for one in (labels, true_labels))
-        features = [name for name in columns if name != label and name.lower() not in _NO_FEATURES]
-        inputs, feature_names = _inputs(path, table, features, label, rows, options)
-        ids = _ids(table, label)
-        del table  # before the images are decoded: they should be in memory once
-        pa.default_memory_pool().release_unused()
-        return options.build(
-            path,
-            inputs,
-            labels,
-            true_labels=true_labels,
-            class_names=class_names,
-            ids=ids,
-            feature_names=feature_names,
-            image_names=str(path) if thinned is None else [f"{path}, row {row}" for row in rows],
-            allow_empty=thinned is not None or paths != reference,
-        )
-
-    return read
+def _read(paths: list[Path], reference: list[Path], options: Options) -> LabeledData:
+    """Some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
+    path, table = paths[0], read_tables(paths)
+    columns = table.column_names if paths == reference else column_names(reference[0])
+    label, labels, true_labels, class_names = None, None, None, None
+    if options.labeled or options.label_column is not None or named(columns, LABEL_NAMES):
+        label = label_column(reference[0], columns, options.label_column)
+        if label not in table.column_names:
+            raise Unlabeled(f"{path} has no label column {label!r} as {reference[0].name} has; add it")
+        labels = column_values(path, table, label)
+        true = named(table.column_names, TRUE_NAMES, but=label)
+        true_labels = column_values(path, table, true[0]) if true else None
+        class_names = _stored_names(table, label)
+        if class_names is None:
+            known = labels if paths == reference else _known(reference, label)
+            class_names, labels, true_labels = classes(path, label, known, labels, true_labels)
+    rows = np.arange(table.num_rows)
+    thinned = even_rows(table.num_rows, options.limit)
+    if thinned is not None:
+        rows, table = thinned, table.take(thinned)
+        labels, true_labels = (None if one is None else one[rows] for one in (labels, true_labels))
+    features = [name for name in columns if name != label and name.lower() not in _NO_FEATURES]
+    inputs, feature_names = _inputs(path, table, features, label, rows, options)
+    ids = _ids(table, label)
+    del table  # before the images are decoded: they should be in memory once
+    pa.default_memory_pool().release_unused()
+    return options.build(
+        path,
+        inputs,
+        labels,
+        true_labels=true_labels,
+        class_names=class_names,
+        ids=ids,
+        feature_names=feature_names,
+        image_names=str(path) if thinned is None else [f"{path}, row {row}" for row in rows],
+        allow_empty=thinned is not None or paths != reference,
+    )
 
 
 def label_column(path: Path, names: list[str], given: str | None) -> str:
@@ -122,21 +121,16 @@ def label_column(path: Path, names: list[str], given: str | None) -> str:
         if given in names:
             return given
         raise InputError(f"{path} has no column {given!r}; its columns are {_listed(names)}")
-    usual = _usual_labels(names)
+    usual = named(names, LABEL_NAMES)
     if len(usual) == 1:
         return usual[0]
     problem = f"several label columns ({_listed(usual)})" if usual else "no column with a usual label name"
     raise InputError(f"{path} has {problem}; pass label_column, one of {_listed(names)}")
 
 
-def _usual_labels(names: list[str]) -> list[str]:
-    """Columns that are named as labels are."""
-    return [name for name in names if name.lower() in LABEL_NAMES]
-
-
-def named(names: list[str], usual: Sequence[str], but: str | None = None) -> str | None:
-    """The first column with one of the usual names, in any case, other than `but`."""
-    return next((name for name in names if name.lower() in usual and name != but), None)
+def named(names: list[str], usual: Sequence[str], but: str | None = None) -> list[str]:
+    """The columns with one of the usual names, in any case, other than `but`."""
+    return [name for name in names if name.lower() in usual and name != but]
 
 
 def column_values(path: Path, table: pa.Table, name: str) -> np.ndarray:
@@ -175,18 +169,17 @@ def _stored_names(table: pa.Table, label: str) -> list[str] | None:
 
 def _known(paths: list[Path], label: str) -> np.ndarray:
     """The labels of tables, and the true ones they have."""
-    true = named(column_names(paths[0]), TRUE_NAMES, but=label)
-    table = read_tables(paths, [label] if true is None else [label, true])
+    table = read_tables(paths, [label, *named(column_names(paths[0]), TRUE_NAMES, but=label)[:1]])
     return np.concatenate([column_values(paths[0], table, name) for name in table.column_names])
 
 
 def _ids(table: pa.Table, label: str | None) -> list[Any] | None:
     """The ids of the examples; a column of that name with repeated values names something else."""
-    column = named(table.column_names, ID_NAMES, but=label)
-    ids = table.column(column).to_pylist() if column else None
-    if ids is None or any(isinstance(one, list | dict) for one in ids) or len(set(ids)) < len(ids):
-        return None
-    return ids
+    for column in named(table.column_names, ID_NAMES, but=label)[:1]:
+        ids = table.column(column).to_pylist()
+        if not any(isinstance(one, list | dict) for one in ids) and len(set(ids)) == len(ids):
+            return ids
+    return None
 
 
 def _inputs(
