@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Splits, classes, first_bytes, is_gzip, unzipped
+from noiseproof.data.readers.base import Options, Splits, classes, first_bytes, is_gzip, splits, unzipped
 from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError
 
@@ -32,22 +32,18 @@ def find(path: Path, class_names: tuple[str, ...] | None = None) -> Splits | Non
         if "images" not in path.name:
             raise InputError(f"{path} is an IDX file but its name lacks 'images'; pass the images file or the folder")
         return {"train": partial(_read, path, path, class_names)}
-    images: dict[str, list[Path]] = {"train": [], "test": []}
-    for file in sorted(path.iterdir()):
-        if re.search(r"images.*idx3?", file.name) and file.is_file():
-            kind = "train" if "train" in file.name else "test"
-            if not any(_stem(file) == _stem(other) for other in images[kind]):  # x and x.gz side by side are one
-                images[kind].append(file)
-    for kind, files in images.items():
-        if len(files) > 1:
-            names = ", ".join(f.name for f in files)
+    files = [f for f in sorted(path.iterdir()) if re.search(r"images.*idx3?", f.name) and f.is_file()]
+    files = [f for f in files if f.suffix != ".gz" or f.with_suffix("") not in files]  # x and x.gz are one
+    train, test = ([f for f in files if ("train" in f.name) == wanted] for wanted in (True, False))
+    for kind, images in (("train", train), ("test", test)):
+        if len(images) > 1:
+            names = ", ".join(f.name for f in images)
             raise InputError(f"{path} holds several {kind} sets ({names}); pass one of these files")
-    if not images["train"] and not images["test"]:
+    if not files:
         return None
-    if not images["train"]:
-        raise InputError(f"{path} holds {images['test'][0].name} but no train images; pass that file to read it alone")
-    reference = images["train"][0]
-    return {kind: partial(_read, files[0], reference, class_names) for kind, files in images.items() if files}
+    if not train:
+        raise InputError(f"{path} holds {test[0].name} but no train images; pass that file to read it alone")
+    return splits(*(partial(_read, file, train[0], class_names) for file in (*train, *test)))
 
 
 def _read(images: Path, reference: Path, class_names: Sequence[str] | None, options: Options) -> LabeledData:

@@ -42,9 +42,8 @@ def find(path: Path) -> Splits | None:
         tables = [f for kind in ("parquet", "csv") for f in sorted(place.glob(f"*.{kind}")) if f.name[0] != "."]
         train, *tests = ([f for f in tables if _word(name).search(f.stem)] for name in ("train", *TEST_NAMES))
         if train:
-            return splits(
-                partial(_read, train, train), next((partial(_read, test, train) for test in tests if test), None)
-            )
+            test = next((partial(_read, files, train) for files in tests if files), None)
+            return splits(partial(_read, train, train), test)
         if len(tables) == 1:
             return _find_beside(tables[0])
         if tables:
