@@ -1,6 +1,9 @@
 # The public names. `import noiseproof` reads this list and imports each name when it is first used.
 from . import coreset as coreset
+from . import data as data
 from . import jacobian as jacobian
+from . import methods as methods
+from . import models as models
 from .data import LabeledData as LabeledData
 from .data import augment as augment
 from .data import load as load

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:  # numbers are checked before anything heavy is imported
+    import numpy as np
     from torch import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -78,6 +79,31 @@ def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple
             f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {value!r}; reorder or clip it"
         )
     return float(value[0]), float(value[1])
+
+
+def fraction(name: str, value: Any, *, ends: str = "[]") -> float:
+    """`value`, a number or its text, as a float between 0 and 1, which belong to it unless `ends` is "()".
+
+    Raises:
+        InputError: not a number, or outside.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}; write e.g. 0.4") from None
+    if not (0 < number < 1 if ends == "()" else 0 <= number <= 1):  # also where it is NaN
+        strictly = "strictly " if ends == "()" else ""
+        raise InputError(f"{name} must lie {strictly}between 0 and 1, got {value}; write 40 % as 0.4")
+    return number
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """A random generator from a seed that must be a whole number from 0."""
+    import numpy as np
+
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"seed must be a whole number from 0, got {seed!r}; pass e.g. seed=0")
+    return np.random.default_rng(int(seed))
 
 
 def reduction(value: Any) -> str:

@@ -18,12 +18,13 @@ from torch import Tensor
 from noiseproof.data import noise
 from noiseproof.data.label_checks import check_distinct, check_whole, label_vector
 from noiseproof.data.readers import load
-from noiseproof.data.readers.options import first_bytes
+from noiseproof.data.readers.arrays import LABEL_KEYS, TRUE_KEYS, arrays_in, find_key, need, opened_zip
+from noiseproof.data.readers.base import first_bytes, is_gzip
 from noiseproof.errors import InputError, naming
 from noiseproof.files import replacing
 
 TRUE_COLUMN = "true_label"
-_Corrupt = Callable[[np.ndarray], np.ndarray]  # old label values -> new ones
+_Write = Callable[[np.ndarray, Path], None]  # writes a copy of a file with new labels (n,) to a path
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,29 @@ def corrupt_table(
     """
     source, out = Path(source_path), Path(out_path)
     spec = noise.parse(spec) if isinstance(spec, str) else spec
+    _check_paths(source, out)
+    head = first_bytes(source, 4)
+    read = _parquet if head == b"PAR1" else _npz if head[:2] == b"PK" else _csv
+    values, write = read(source, label_column)
+    with naming(source):
+        values = label_vector("labels", values)
+        if values.dtype.kind not in "US":
+            check_whole("labels", values)
+        check_distinct("labels", values)
+        classes, old = np.unique(values, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"the labels hold only one class ({classes[0]!s}); there is nothing to confuse it with")
+    names, inputs = _look(source, label_column, spec.kind, tuple(str(c) for c in classes.tolist()))
+    noisy = noise.corrupt(old, spec, num_classes=len(names), class_names=names, inputs=inputs, seed=seed)
+    new = noisy.labels.numpy()
+    with replacing(out) as temporary:
+        write(classes[new], temporary)
+    return Corruption(out, len(new), int((old != new).sum()), names, noisy.transition)
+
+
+def _check_paths(source: Path, out: Path) -> None:
+    if source.is_dir():
+        raise InputError(f"{source} is a folder; pass a table file (CSV, Parquet or npz)")
     if not source.is_file():
         raise InputError(f"{source} does not exist; pass a CSV, Parquet or npz file")
     if out.exists() and (out.is_dir() or out.samefile(source)):
@@ -75,39 +99,17 @@ def corrupt_table(
         raise InputError(
             f"{out} must be of the format of {source.name}; end its name in {source.suffix or 'nothing'!r}"
         )
-    head = first_bytes(source, 4)
-    if head[:2] == b"\x1f\x8b":
+    if is_gzip(source):
         raise InputError(f"{source} is gzipped; gunzip it first")
-    write = _parquet if head == b"PAR1" else _npz if head[:2] == b"PK" else _csv
-    done: list[Corruption] = []
-
-    def corrupt(values: np.ndarray) -> np.ndarray:
-        with naming(source):
-            values = label_vector("labels", values)
-            if values.dtype.kind not in "US":
-                check_whole("labels", values)
-            check_distinct("labels", values)
-        classes, old = np.unique(values, return_inverse=True)
-        if len(classes) < 2:
-            raise InputError(
-                f"{source}: the labels hold only one class ({classes[0]!s}); there is nothing to confuse it with"
-            )
-        names, inputs = tuple(str(c) for c in classes.tolist()), None
-        if spec.kind == "instance":
-            inputs = load(source, label_column=label_column).inputs
-        elif spec.kind == "asymmetric":
-            names, inputs = _look(source, label_column, names)
-        noisy = noise.corrupt(old, spec, num_classes=len(names), class_names=names, inputs=inputs, seed=seed)
-        new = noisy.labels.numpy()
-        done.append(Corruption(out, len(new), int((old != new).sum()), names, noisy.transition))
-        return classes[new]
-
-    write(source, out, label_column, corrupt)
-    return done[0]
 
 
-def _look(source: Path, label: str | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
-    """The class names and the shape of the inputs, by which the papers' mappings are chosen, from one example."""
+def _look(source: Path, label: str | None, kind: str, names: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+    """The class names, as the file may have better ones than its labels, and the inputs: what this noise looks at."""
+    needs = noise.KINDS[kind][1]
+    if needs == "neither":
+        return names, None
+    if needs == "values":
+        return names, load(source, label_column=label).inputs
     try:
         example = load(source, label_column=label, limit=1)
     except InputError:  # a table of text, say: its labels can be corrupted all the same
@@ -115,14 +117,11 @@ def _look(source: Path, label: str | None, names: tuple[str, ...]) -> tuple[tupl
     return (example.class_names if len(example.class_names) == len(names) else names), example.inputs
 
 
-def _csv(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
-    """Copy a CSV file row by row, its other cells, its line ends and its byte-order mark untouched."""
-    from noiseproof.data.readers.tables import column_values, delimiter, label_column, read_table
+def _csv(source: Path, label: str | None) -> tuple[np.ndarray, _Write]:
+    """The labels of a CSV file, copied row by row, its other cells, its line ends and its byte-order mark untouched."""
+    from noiseproof.data.readers.table_files import delimiter
 
-    table = read_table(source)  # pyarrow finds what is wrong with the file, and the type of the labels
-    label = label_column(source, table.column_names, label)
-    old = column_values(source, table, label)
-    keep_true = _check_true(source, table, label, old)
+    _, label, old, keep_true = _table(source, label)  # pyarrow finds what is wrong with the file, and the labels' type
     csv.field_size_limit(sys.maxsize)
     encoding = "utf-8-sig" if first_bytes(source, 3) == b"\xef\xbb\xbf" else "utf-8"
     with open(source, newline="", encoding=encoding) as file:
@@ -133,86 +132,83 @@ def _csv(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
     at = header.index(label)
     values, first = np.unique(old, return_index=True)
     text = {value: rows[i][at] for value, i in zip(values.tolist(), first.tolist(), strict=True)}  # as the file has it
-    new = corrupt(old)
-    with replacing(out) as temporary, open(temporary, "w", encoding=encoding, newline="") as lines:
-        writer = csv.writer(lines, delimiter=separator, lineterminator=end)
-        writer.writerow(header if keep_true else [*header, TRUE_COLUMN])
-        for row, before, after in zip(rows, old.tolist(), new.tolist(), strict=True):
-            kept = [] if keep_true else [row[at]]
-            row[at] = row[at] if before == after else text[after]
-            writer.writerow([*row, *kept])
+
+    def write(new: np.ndarray, path: Path) -> None:
+        with open(path, "w", encoding=encoding, newline="") as lines:
+            writer = csv.writer(lines, delimiter=separator, lineterminator=end)
+            writer.writerow(header if keep_true else [*header, TRUE_COLUMN])
+            for row, before, after in zip(rows, old.tolist(), new.tolist(), strict=True):
+                kept = [] if keep_true else [row[at]]
+                row[at] = row[at] if before == after else text[after]
+                writer.writerow([*row, *kept])
+
+    return old, write
 
 
-def _parquet(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
-    """Copy a Parquet file with its schema and metadata."""
+def _parquet(source: Path, label: str | None) -> tuple[np.ndarray, _Write]:
+    """The labels of a Parquet file, copied with its schema and metadata."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from noiseproof.data.readers.tables import column_values, label_column, read_table
+    table, label, old, keep_true = _table(source, label)
+
+    def write(new: np.ndarray, path: Path) -> None:
+        field, clean = table.schema.field(label), table.column(label)
+        if pa.types.is_dictionary(field.type):
+            names = clean.unify_dictionaries().chunk(0).dictionary
+            at = pc.index_in(pa.array(new, type=names.type), value_set=names).cast(field.type.index_type)
+            column = pa.DictionaryArray.from_arrays(at, names, ordered=field.type.ordered)
+        else:
+            column = pa.array(new, type=field.type)
+        noisy = table.set_column(table.column_names.index(label), field, column)
+        pq.write_table(noisy if keep_true else noisy.append_column(TRUE_COLUMN, clean), path)
+
+    return old, write
+
+
+def _npz(source: Path, label: str | None) -> tuple[np.ndarray, _Write]:
+    """The labels of the train set of an .npz file, copied member by member."""
+    arrays = arrays_in(source)
+    key = need(source, arrays, LABEL_KEYS, ("_train", ""), label)
+    old = arrays[key].read()
+    suffix = "_train" if key.lower().endswith("_train") else ""
+    has_true = find_key(arrays, TRUE_KEYS, suffix)
+    if has_true is not None and not np.array_equal(arrays[has_true].read(), old):
+        raise _has_true(source, has_true)
+    true_key = has_true or TRUE_COLUMN + suffix
+    with opened_zip(source) as archive:
+        damaged = archive.testzip()  # before anything is written
+    if damaged is not None:
+        raise InputError(f"{source} is a damaged .npz file ({damaged} is not as saved); save or fetch it again")
+
+    def write(new: np.ndarray, path: Path) -> None:
+        with zipfile.ZipFile(source) as archive, zipfile.ZipFile(path, "w", allowZip64=True) as copy:
+            for member in archive.infolist():
+                if member.filename not in (f"{key}.npy", f"{true_key}.npy"):
+                    like = zipfile.ZipInfo(member.filename, member.date_time)
+                    like.compress_type = member.compress_type
+                    with archive.open(member) as reader, copy.open(like, "w", force_zip64=True) as writer:
+                        shutil.copyfileobj(reader, writer)
+            for name, array in ((key, new.astype(old.dtype).reshape(old.shape)), (true_key, old)):
+                with copy.open(f"{name}.npy", "w", force_zip64=True) as writer:
+                    np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
+
+    return old, write
+
+
+def _table(source: Path, label: str | None) -> tuple[Any, str, np.ndarray, bool]:
+    """A table, its label column, the labels, and whether it has true labels already, which must then be the same."""
+    from noiseproof.data.readers.table_files import read_table
+    from noiseproof.data.readers.tables import TRUE_NAMES, column_values, label_column, named
 
     table = read_table(source)
     label = label_column(source, table.column_names, label)
     old = column_values(source, table, label)
-    keep_true = _check_true(source, table, label, old)
-    field = table.schema.field(label)
-    clean = table.column(label)
-    if pa.types.is_dictionary(field.type):
-        names = clean.unify_dictionaries().chunk(0).dictionary
-        at = pc.index_in(pa.array(corrupt(old), type=names.type), value_set=names).cast(field.type.index_type)
-        column = pa.DictionaryArray.from_arrays(at, names, ordered=field.type.ordered)
-    else:
-        column = pa.array(corrupt(old), type=field.type)
-    table = table.set_column(table.column_names.index(label), field, column)
-    if not keep_true:
-        table = table.append_column(TRUE_COLUMN, clean)
-    with replacing(out) as temporary:
-        pq.write_table(table, temporary)
-
-
-def _npz(source: Path, out: Path, label: str | None, corrupt: _Corrupt) -> None:
-    """Copy an .npz file member by member; the labels of the train set change."""
-    from noiseproof.data.readers.arrays import LABEL_KEYS, TRUE_KEYS, find_key, read_array
-
-    key = label or find_key(source, LABEL_KEYS, "_train") or find_key(source, LABEL_KEYS)
-    old = read_array(source, key)
-    suffix = "_train" if key is not None and key.lower().endswith("_train") else ""
-    has_true = find_key(source, TRUE_KEYS, suffix)
-    if has_true is not None and not np.array_equal(read_array(source, has_true), old):
-        raise _has_true(source, has_true)
-    true_key = has_true or TRUE_COLUMN + suffix
-    with (
-        zipfile.ZipFile(source) as archive,
-        replacing(out) as temporary,
-        zipfile.ZipFile(temporary, "w", allowZip64=True) as copy,
-    ):
-        for member in archive.infolist():
-            if member.filename in (f"{key}.npy", f"{true_key}.npy"):
-                continue
-            with archive.open(member) as reader, copy.open(_like(member), "w", force_zip64=True) as writer:
-                shutil.copyfileobj(reader, writer)
-        for name, array in ((key, corrupt(old).astype(old.dtype).reshape(old.shape)), (true_key, old)):
-            with copy.open(f"{name}.npy", "w", force_zip64=True) as writer:
-                np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
-
-
-def _like(member: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """A new zip entry with the name and compression of another."""
-    info = zipfile.ZipInfo(member.filename, member.date_time)
-    info.compress_type = member.compress_type
-    return info
-
-
-def _check_true(source: Path, table: Any, label: str, old: np.ndarray) -> bool:
-    """Whether the table has a `true_label` column already, which must then equal the labels."""
-    from noiseproof.data.readers.tables import TRUE_NAMES, column_values
-
-    found = next((name for name in table.column_names if name.lower() in TRUE_NAMES), None)
-    if found is None:
-        return False
-    if label == found or not np.array_equal(column_values(source, table, found), old):
-        raise _has_true(source, found)
-    return True
+    true = named(table.column_names, TRUE_NAMES)
+    if true and (label == true[0] or not np.array_equal(column_values(source, table, true[0]), old)):
+        raise _has_true(source, true[0])
+    return table, label, old, bool(true)
 
 
 def _has_true(source: Path, name: str) -> InputError:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.sources import Inputs
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, naming
 
 _NEAR, _FAR = 2.0, 16.0  # the largest colour of floats in about 0..1; and one that is on another scale beyond doubt
 
@@ -59,10 +59,8 @@ class InputForm:
             InputError: it lacks a feature, or is of another form.
         """
         if self.feature_names is not None:
-            try:
+            with naming(f"{name} does not match the training set"):
                 data = data.with_features(self.feature_names)
-            except InputError as error:
-                raise InputError(f"{name} does not match the training set: {error}") from None
         self.check(name, data.inputs)
         return data
 

@@ -1,4 +1,4 @@
-"""The door for labels: whole numbers or texts, and the names of their classes; otherwise as checks.py."""
+"""The door for labels: whole numbers or texts, and the names of their classes; otherwise as input_checks.py."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.checks import as_array
+from noiseproof.data.input_checks import as_array, repeated
 from noiseproof.errors import InputError
 
 MAX_UNNAMED_CLASSES = 1_000_000  # a larger integer label without class_names is an id, not a class
 
 
 def parse_labels(
-    name: str, labels: Any, class_names: Sequence[str] | None, num_examples: int | None = None
+    name: str, labels: Any, names: tuple[str, ...] | None, num_examples: int | None = None
 ) -> tuple[Tensor, tuple[str, ...] | None]:
     """Labels as int64 (n,), and the class names: those given, or for text labels the sorted texts, else None."""
     array = label_vector(name, labels)
@@ -26,7 +26,6 @@ def parse_labels(
         raise InputError(
             f"{name} holds {len(array)} values but inputs holds {num_examples} rows; pass one label per row"
         )
-    names = None if class_names is None else tuple(str(c) for c in class_names)
     if array.dtype.kind == "O":
         array = _plain(name, array)
     if array.dtype.kind in "US":
@@ -34,7 +33,23 @@ def parse_labels(
         if len(empty):
             raise InputError(f"{name} has a missing value at row {empty[0]}; fill it in or drop the row")
         return _text_labels(name, array, names)
-    return torch.from_numpy(_whole_labels(name, array, None if names is None else len(names))), names
+    return _whole_labels(name, array, None if names is None else len(names)), names
+
+
+def parse_pair(
+    labels: Any, true_labels: Any, names: tuple[str, ...] | None, num_examples: int
+) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
+    """Labels and, where there are any, true labels as `parse_labels` has them; texts of both are class names."""
+    parsed, found = parse_labels("labels", labels, names, num_examples)
+    if true_labels is None:
+        return parsed, None, found
+    true_parsed, true_found = parse_labels("true_labels", true_labels, names, num_examples)
+    if found == true_found:
+        return parsed, true_parsed, found
+    if found is None or true_found is None:
+        text, number = ("true_labels", "labels") if found is None else ("labels", "true_labels")
+        raise InputError(f"{text} are text but {number} are numbers; pass class_names, or text for both")
+    return parse_pair(labels, true_labels, tuple(sorted({*found, *true_found})), num_examples)
 
 
 def label_vector(name: str, labels: Any) -> np.ndarray:
@@ -98,8 +113,7 @@ def _text_labels(name: str, array: np.ndarray, names: tuple[str, ...] | None) ->
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
     texts, inverse = np.unique(array, return_inverse=True)
-    if names is None:
-        return torch.from_numpy(inverse.astype(np.int64)), tuple(texts.tolist())
+    names = tuple(texts.tolist()) if names is None else names
     position = {c: k for k, c in enumerate(names)}
     for text in texts.tolist():
         if text not in position:
@@ -107,28 +121,25 @@ def _text_labels(name: str, array: np.ndarray, names: tuple[str, ...] | None) ->
             near = difflib.get_close_matches(text, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "add it to class_names or relabel"
             raise InputError(f"{name} holds {text!r} at row {row}, which is not among the class_names; {hint}")
-    return torch.from_numpy(np.array([position[t] for t in texts.tolist()], dtype=np.int64)[inverse]), names
+    return torch.tensor([position[text] for text in texts.tolist()])[torch.from_numpy(inverse)], names
 
 
-def _whole_labels(name: str, array: np.ndarray, num_classes: int | None) -> np.ndarray:
-    """Numeric labels as a fresh int64 array, each in 0..num_classes-1."""
+def _whole_labels(name: str, array: np.ndarray, num_classes: int | None) -> Tensor:
+    """Numeric labels as a fresh int64 tensor, each in 0..num_classes-1."""
     check_whole(name, array)
-    low, high = array.min(), array.max()
-    if low < 0:
+    if array.min() < 0:
         row = int(np.flatnonzero(array < 0)[0])
         raise InputError(f"{name} must not be negative, got {int(array[row])} at row {row}; number the classes from 0")
     limit = MAX_UNNAMED_CLASSES if num_classes is None else num_classes
-    if high >= limit:
+    if array.max() >= limit:
         row = int(np.flatnonzero(array >= limit)[0])
-        remedy = (
-            "pass class_names, or number the classes from 0 without gaps"
-            if num_classes is None
-            else f"pass {int(high) + 1} class names or relabel"
-        )
+        remedy = "pass class_names, or number the classes from 0 without gaps"
+        if num_classes is not None:
+            remedy = f"pass {int(array.max()) + 1} class names or relabel"
         raise InputError(
             f"{name} must lie in 0..{limit - 1} ({limit} classes), got {int(array[row])} at row {row}; {remedy}"
         )
-    return array.astype(np.int64)
+    return torch.from_numpy(array.astype(np.int64))
 
 
 def check_class_names(class_names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -140,14 +151,9 @@ def check_class_names(class_names: Sequence[str] | None) -> tuple[str, ...] | No
             f"class_names must be a list of names, got the text {class_names!r}; pass [{class_names!r}, ...]"
         )
     names = tuple(str(c) for c in class_names)
-    seen: set[str] = set()
-    for k, c in enumerate(names):
-        if c not in seen:
-            seen.add(c)
-        else:
-            raise InputError(
-                f"class_names holds {c!r} twice (positions {names.index(c)} and {k}); make the names distinct"
-            )
+    if twice := repeated(names):
+        i, j = twice
+        raise InputError(f"class_names holds {names[i]!r} twice (positions {i} and {j}); make the names distinct")
     return names
 
 
@@ -164,8 +170,7 @@ def check_classes(present: Tensor, names: tuple[str, ...], allow_empty: bool) ->
             f"labels hold only one class ({names[int(present[0])]!r}) of {len(names)}; "
             "pass examples of two classes or more, or allow_empty=True"
         )
-    seen = set(present.tolist())
-    empty = [k for k in range(len(names)) if k not in seen]
+    empty = np.setdiff1d(np.arange(len(names)), present.numpy())
     more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
     raise InputError(
         f"class {names[empty[0]]!r}{more} has no example; "

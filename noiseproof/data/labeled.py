@@ -10,16 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.checks import (
-    as_array,
-    check_feature_names,
-    check_fraction,
-    check_ids,
-    check_shape,
-    generator,
-    parse_inputs,
-)
-from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels
+from noiseproof import checks
+from noiseproof.data.input_checks import as_array, check_feature_names, check_ids, check_shape, parse_inputs
+from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels, parse_pair
 from noiseproof.data.sources import Inputs, InputSource, select, take
 from noiseproof.errors import InputError
 
@@ -60,9 +53,8 @@ class LabeledData:
         feature_names: Sequence[str] | None = None,
         allow_empty: bool = False,
     ) -> None:
-        if isinstance(inputs, InputSource):
-            check_shape(inputs.shape)
         self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
+        check_shape(self.inputs.shape)
         n = self.inputs.shape[0]
         self.ids: list[Any] | None = None if ids is None else check_ids(ids, n)
         self.feature_names = check_feature_names(feature_names, self.input_shape)
@@ -73,18 +65,9 @@ class LabeledData:
                 raise InputError("true_labels and class_names are of no use without labels; pass labels, or neither")
             self.labels = torch.zeros(n, dtype=torch.int64)
             return
-        names = check_class_names(class_names)
-        self.labels, names = parse_labels("labels", labels, names, n)
-        if true_labels is not None:
-            if names is not None and class_names is None:
-                names = _joint_names(names, true_labels)
-                self.labels, _ = parse_labels("labels", labels, names, n)
-            self.true_labels, true_names = parse_labels("true_labels", true_labels, names, n)
-            if names is None and true_names is not None:
-                raise InputError("true_labels are text but labels are numbers; pass class_names, or text for both")
-        present = self.labels.unique()
-        if self.true_labels is not None:
-            present = torch.cat([present, self.true_labels.unique()]).unique()
+        self.labels, self.true_labels, names = parse_pair(labels, true_labels, check_class_names(class_names), n)
+        present = self.labels if self.true_labels is None else torch.cat([self.labels, self.true_labels])
+        present = present.unique()
         if names is None:
             names = tuple(str(k) for k in range(int(present[-1]) + 1))
         check_classes(present, names, allow_empty)
@@ -165,8 +148,8 @@ class LabeledData:
 
     def split_rows(self, fraction: float, seed: int = 0) -> tuple[Tensor, Tensor]:
         """The positions of the two sides of `split`."""
-        fraction = check_fraction("fraction", fraction, open_interval=True)
-        counts = np.bincount(self.labels.numpy(), minlength=self.num_classes)
+        fraction = checks.fraction("fraction", fraction, ends="()")
+        counts = self.labels.bincount(minlength=self.num_classes).numpy()
         quotas = np.clip(apportion(counts * fraction), np.minimum(counts // 2, 1), np.maximum(counts - 1, 0))
         mask = self._draw(quotas, seed)
         if not mask.any():
@@ -175,13 +158,11 @@ class LabeledData:
 
     def _draw(self, quotas: np.ndarray, seed: int) -> Tensor:
         """A mask (n,) of random examples, so many of each class as `quotas` (K,) says."""
-        labels = self.labels.numpy()
-        rng = generator(seed)
-        drawn = np.zeros(len(labels), dtype=bool)
-        ends = np.cumsum(np.bincount(labels, minlength=self.num_classes))[:-1]
-        for rows, quota in zip(np.split(np.argsort(labels, kind="stable"), ends), quotas, strict=True):
+        rng = checks.generator(seed)
+        drawn = torch.zeros(len(self), dtype=torch.bool)
+        for rows, quota in zip(rows_by_class(self.labels.numpy(), self.num_classes), quotas, strict=True):
             drawn[rng.permutation(rows)[:quota]] = True
-        return torch.from_numpy(drawn)
+        return drawn
 
     def limit(self, count: int, seed: int = 0) -> LabeledData:
         """At most `count` random examples, stratified by label, with one of each class at least if they suffice."""
@@ -189,7 +170,7 @@ class LabeledData:
             return self
         if count < 1:
             raise InputError(f"limit must be 1 or more, got {count}")
-        counts = np.bincount(self.labels.numpy(), minlength=self.num_classes)
+        counts = self.labels.bincount(minlength=self.num_classes).numpy()
         quotas = apportion(counts * (count / len(self)))
         lost = (counts > 0) & (quotas == 0)
         if count >= (counts > 0).sum():
@@ -265,12 +246,10 @@ class LabeledData:
         return torch.from_numpy(array.astype(np.int64))
 
 
-def _joint_names(names: tuple[str, ...], true_labels: Any) -> tuple[str, ...]:
-    """The class names of text labels and text true labels together."""
-    _, true_names = parse_labels("true_labels", true_labels, None)
-    if true_names is None:
-        raise InputError("labels are text but true_labels are numbers; pass class_names, or text for both")
-    return tuple(sorted({*names, *true_names}))
+def rows_by_class(labels: np.ndarray, num_classes: int) -> list[np.ndarray]:
+    """For each class the positions of its examples, ascending."""
+    ends = np.bincount(labels, minlength=num_classes).cumsum()[:-1]
+    return np.split(np.argsort(labels, kind="stable"), ends)
 
 
 def apportion(shares: np.ndarray) -> np.ndarray:

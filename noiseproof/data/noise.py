@@ -1,21 +1,25 @@
 """Corrupt labels in known ways: what one measures a method, or an audit, against.
 
-Each function takes labels (n,), array or tensor, and returns `Noisy`: new int64 labels, the transition matrix that
-came about, and the rate that came about. The labels passed in are never changed. All randomness comes from `seed`.
+Each function takes labels (n,) in 0..K-1, array or tensor, and returns `Noisy`: new int64 labels, the transition
+matrix that came about, and the rate that came about. The labels passed in are never changed. Of the other arguments
+`rate` lies in [0, 1], `num_classes` is K (default the largest label + 1), all randomness comes from `seed`, and `exact`
+corrupts exactly round(rate·n_c) labels of each class c that is corrupted at all, else each with probability `rate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.checks import as_array, check_finite, check_fraction, generator
+from noiseproof.checks import fraction, generator
+from noiseproof.data.input_checks import as_array, check_finite
 from noiseproof.data.label_checks import parse_labels
-from noiseproof.data.labeled import LabeledData, apportion
+from noiseproof.data.labeled import LabeledData, apportion, rows_by_class
 from noiseproof.data.sources import InputSource, take
 from noiseproof.errors import InputError, unknown
 
@@ -23,31 +27,20 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 CIFAR10_PAIRS = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
 """truck -> automobile, bird -> airplane, deer -> horse, cat <-> dog (Patrini et al. 2017; Liu et al. 2022, A.2)."""
 
-_CIFAR100_SUPERCLASSES = (
-    "beaver dolphin otter seal whale",
-    "aquarium_fish flatfish ray shark trout",
-    "orchid poppy rose sunflower tulip",
-    "bottle bowl can cup plate",
-    "apple mushroom orange pear sweet_pepper",
-    "clock keyboard lamp telephone television",
-    "bed chair couch table wardrobe",
-    "bee beetle butterfly caterpillar cockroach",
-    "bear leopard lion tiger wolf",
-    "bridge castle house road skyscraper",
-    "cloud forest mountain plain sea",
-    "camel cattle chimpanzee elephant kangaroo",
-    "fox porcupine possum raccoon skunk",
-    "crab lobster snail spider worm",
-    "baby boy girl man woman",
-    "crocodile dinosaur lizard snake turtle",
-    "hamster mouse rabbit shrew squirrel",
-    "maple_tree oak_tree palm_tree pine_tree willow_tree",
-    "bicycle bus motorcycle pickup_truck train",
-    "lawn_mower rocket streetcar tank tractor",
-)
-CIFAR100_CLASSES = tuple(sorted(" ".join(_CIFAR100_SUPERCLASSES).split()))
+_CIFAR100_SUPERCLASSES = """
+    beaver dolphin otter seal whale, aquarium_fish flatfish ray shark trout,
+    orchid poppy rose sunflower tulip, bottle bowl can cup plate,
+    apple mushroom orange pear sweet_pepper, clock keyboard lamp telephone television,
+    bed chair couch table wardrobe, bee beetle butterfly caterpillar cockroach,
+    bear leopard lion tiger wolf, bridge castle house road skyscraper,
+    cloud forest mountain plain sea, camel cattle chimpanzee elephant kangaroo,
+    fox porcupine possum raccoon skunk, crab lobster snail spider worm,
+    baby boy girl man woman, crocodile dinosaur lizard snake turtle,
+    hamster mouse rabbit shrew squirrel, maple_tree oak_tree palm_tree pine_tree willow_tree,
+    bicycle bus motorcycle pickup_truck train, lawn_mower rocket streetcar tank tractor
+"""
+CIFAR100_CLASSES = tuple(sorted(_CIFAR100_SUPERCLASSES.replace(",", " ").split()))
 
-KINDS = ("symmetric", "symmetric-any", "asymmetric", "pair", "instance")
 _BLOCK = 4096  # rows of inputs that instance-dependent noise looks at in one go
 
 
@@ -55,9 +48,7 @@ class Noisy(NamedTuple):
     """Corrupted labels and what became of each class."""
 
     labels: Tensor  # (n,) int64
-    transition: (
-        Tensor  # (K, K) float64: row i, the fraction of class i now labelled j; a class without examples keeps 1 at i
-    )
+    transition: Tensor  # (K, K) float64: row i, the share of class i now labelled j; 1 at i where i has no example
     rate: float  # the fraction of all labels that changed
 
 
@@ -84,14 +75,9 @@ def symmetric(
     `exact` the number drawn is round(rate·n_c) in every class instead of a coin flip per example.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1].
-        num_classes: K; default the largest label + 1.
         include_self: draw from all K classes instead of the K - 1 others.
-        exact: corrupt exactly round(rate·n_c) labels of each class c; else each label with probability `rate`.
     """
-    rate = check_fraction("rate", rate)
-    old, k = _labels(labels, num_classes, rate)
+    old, k, rate = _checked(labels, num_classes, rate)
     rng = generator(seed)
     rows = _chosen(old, np.full(k, rate), rng, exact)
     new = old.copy()
@@ -118,13 +104,9 @@ def asymmetric(
     change.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1], within the mapped classes.
         mapping: {class: class}, or a sequence of K classes.
-        exact: corrupt exactly round(rate·n_c) labels of each mapped class c; else each with probability `rate`.
     """
-    rate = check_fraction("rate", rate)
-    old, k = _labels(labels, num_classes, rate)
+    old, k, rate = _checked(labels, num_classes, rate)
     target = _target(mapping, k)
     rates = np.where(target == np.arange(k), 0.0, rate)
     rows = _chosen(old, rates, generator(seed), exact)
@@ -135,9 +117,8 @@ def asymmetric(
 
 def pair_flip(labels: Any, rate: float, *, num_classes: int | None = None, seed: int = 0, exact: bool = True) -> Noisy:
     """Send a fraction `rate` of each class i to class i + 1, the last to the first (Han et al. 2018)."""
-    old, k = _labels(labels, num_classes, check_fraction("rate", rate))
-    mapping = [(i + 1) % k for i in range(k)]
-    return asymmetric(old, rate, mapping=mapping, num_classes=k, seed=seed, exact=exact)
+    old, k, rate = _checked(labels, num_classes, rate)
+    return asymmetric(old, rate, mapping=[*range(1, k), 0], num_classes=k, seed=seed, exact=exact)
 
 
 def instance_dependent(
@@ -153,39 +134,35 @@ def instance_dependent(
     block of rows are held at a time.
 
     Args:
-        labels: (n,) in 0..K-1.
-        rate: in [0, 1], the centre of the flip rates.
+        rate: the centre of the flip rates.
         inputs: (n, ...) tensor or array, or an `InputSource`.
         spread: standard deviation of the flip rates before truncation.
     """
-    rate = check_fraction("rate", rate)
-    old, k = _labels(labels, num_classes, rate)
+    old, k, rate = _checked(labels, num_classes, rate)
     if not isinstance(inputs, Tensor | InputSource):
         inputs = torch.from_numpy(np.array(as_array("inputs", inputs)))
-    count = inputs.shape[0]
+    count, *shape = inputs.shape
     if count != len(old):
         raise InputError(f"labels holds {len(old)} values but inputs holds {count} rows; pass one label per row")
     if not spread > 0:
         raise InputError(f"spread must be positive, got {spread}; the paper's value is 0.1")
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
         check_finite(as_array("inputs", inputs))
+    new = old.copy()
     if rate == 0:
-        return _noisy(old, old.copy(), k)
+        return _noisy(old, new, k)
     rng = generator(seed)
     flip = _truncated_normal(rate, spread, rng.random(len(old)))  # (n,)
     draw = rng.random(len(old))  # (n,)
-    new = old.copy()
-    for c in range(k):
-        rows = np.flatnonzero(old == c)
-        projection = None
+    for c, rows in enumerate(rows_by_class(old, k)):
+        if not len(rows):
+            continue
+        projection = np.random.default_rng([seed, c]).standard_normal((math.prod(shape), k), np.float32)  # (d, K)
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            x = _flat(take(inputs, torch.from_numpy(block)))  # (B, d)
-            if projection is None:
-                projection = torch.from_numpy(
-                    np.random.default_rng([seed, c]).standard_normal((x.shape[1], k), np.float32)
-                )
-            score = (x @ projection).double()  # (B, K)
+            x = take(inputs, torch.from_numpy(block)).flatten(start_dim=1)  # (B, d)
+            x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+            score = (x @ torch.from_numpy(projection)).double()  # (B, K)
             score[:, c] = -torch.inf
             p = score.softmax(dim=1).numpy() * flip[block, None]
             p[:, c] = 1 - flip[block]
@@ -198,17 +175,15 @@ def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool 
     """Corrupt by a transition matrix: an example of class i gets label j with probability `transition[i, j]`.
 
     Args:
-        labels: (n,) in 0..K-1.
         transition: (K, K), rows sum to 1.
         exact: make the counts of each row as near n_c·transition[c] as whole numbers allow; else draw each label.
     """
     matrix = _transition(transition)
     k = len(matrix)
-    old, _ = _labels(labels, k, 0.0)
+    old, *_ = _checked(labels, k, 0.0)
     rng = generator(seed)
     new = old.copy()
-    for c in range(k):
-        rows = np.flatnonzero(old == c)
+    for c, rows in enumerate(rows_by_class(old, k)):
         if exact:
             new[rng.permutation(rows)] = np.repeat(np.arange(k), apportion(matrix[c] * len(rows)))
         elif len(rows):
@@ -219,12 +194,8 @@ def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool 
 def cifar100_superclass_circular() -> dict[int, int]:
     """Each CIFAR-100 fine class to the next of its superclass, in alphabetical order, the last to the first."""
     position = {name: i for i, name in enumerate(CIFAR100_CLASSES)}
-    mapping = {}
-    for group in _CIFAR100_SUPERCLASSES:
-        members = sorted(group.split())
-        for here, there in zip(members, [*members[1:], members[0]], strict=True):
-            mapping[position[here]] = position[there]
-    return dict(sorted(mapping.items()))
+    circles = [group.split() for group in _CIFAR100_SUPERCLASSES.split(",")]
+    return {position[circle[i - 1]]: position[circle[i]] for circle in circles for i in range(len(circle))}
 
 
 def derangement(num_classes: int, seed: int = 0) -> tuple[int, ...]:
@@ -238,6 +209,37 @@ def derangement(num_classes: int, seed: int = 0) -> tuple[int, ...]:
             return tuple(order.tolist())
 
 
+def natural_mapping(
+    names: Sequence[str], inputs: Any, num_classes: int, seed: int
+) -> Mapping[int, int] | Sequence[int]:
+    """The papers' mapping for CIFAR, known by its class names or by 10 or 100 unnamed classes of 3×32×32 inputs.
+
+    Otherwise `derangement(num_classes, seed)`.
+    """
+    tiny_images = inputs is not None and tuple(inputs.shape[1:]) == (3, 32, 32)
+    unnamed = tiny_images and tuple(names) == tuple(map(str, range(num_classes)))
+    if tuple(names) == CIFAR10_CLASSES or (num_classes == 10 and unnamed):
+        return CIFAR10_PAIRS
+    if tuple(names) == CIFAR100_CLASSES or (num_classes == 100 and unnamed):
+        return cifar100_superclass_circular()
+    return derangement(num_classes, seed)
+
+
+def _to_natural(labels: Any, rate: float, names: Sequence[str], inputs: Any, **rest: Any) -> Noisy:
+    return asymmetric(labels, rate, mapping=natural_mapping(names, inputs, **rest), **rest)
+
+
+# name: how to corrupt labels y at a rate, given class names, inputs x, num_classes and seed; whether it looks at x's
+# values, at their shape and the names, or at neither
+KINDS: dict[str, tuple[Callable[..., Noisy], str]] = {
+    "symmetric": (lambda y, rate, names, x, **rest: symmetric(y, rate, **rest), "neither"),
+    "symmetric-any": (lambda y, rate, names, x, **rest: symmetric(y, rate, include_self=True, **rest), "neither"),
+    "asymmetric": (_to_natural, "shape"),
+    "pair": (lambda y, rate, names, x, **rest: pair_flip(y, rate, **rest), "neither"),
+    "instance": (lambda y, rate, names, x, **rest: instance_dependent(y, rate, x, **rest), "values"),
+}
+
+
 def parse(spec: str) -> Spec:
     """Read `kind:rate`, e.g. `symmetric:0.4`; the kinds are symmetric, symmetric-any, asymmetric, pair, instance."""
     kind, colon, rate = str(spec).strip().partition(":")
@@ -246,7 +248,7 @@ def parse(spec: str) -> Spec:
         raise unknown("kind of noise", kind, KINDS)
     if not colon:
         raise InputError(f"noise {spec!r} lacks a rate; write e.g. {kind}:0.4")
-    return Spec(kind, check_fraction("rate", rate))
+    return Spec(kind, fraction("rate", rate))
 
 
 def corrupt(
@@ -260,19 +262,10 @@ def corrupt(
 ) -> Noisy:
     """Corrupt labels as a text like `symmetric:0.4` says.
 
-    `asymmetric` uses `CIFAR10_PAIRS` for CIFAR-10 (by its class names, or ten classes of 3×32×32 inputs),
-    `cifar100_superclass_circular` for CIFAR-100 (by its class names, or a hundred classes of 3×32×32 inputs), and
-    otherwise `derangement(num_classes, seed)`. `symmetric-any` draws the new label from all classes.
+    `asymmetric` uses `natural_mapping`; `symmetric-any` draws the new label from all classes.
     """
     kind, rate = parse(spec) if isinstance(spec, str) else spec
-    if kind == "pair":
-        return pair_flip(labels, rate, num_classes=num_classes, seed=seed)
-    if kind == "instance":
-        return instance_dependent(labels, rate, inputs, num_classes=num_classes, seed=seed)
-    if kind == "asymmetric":
-        mapping = _natural_mapping(num_classes, class_names, inputs, seed)
-        return asymmetric(labels, rate, mapping=mapping, num_classes=num_classes, seed=seed)
-    return symmetric(labels, rate, num_classes=num_classes, seed=seed, include_self=kind == "symmetric-any")
+    return KINDS[kind][0](labels, rate, class_names, inputs, num_classes=num_classes, seed=seed)
 
 
 def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
@@ -285,53 +278,44 @@ def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
     return data.with_labels(noisy.labels)
 
 
-def realised_transition(old: Any, new: Any, num_classes: int) -> Tensor:
-    """(K, K) float64: row i, the fraction of the examples of class i in `old` that `new` labels j."""
-    old, new = as_array("old", old), as_array("new", new)
-    counts = np.bincount(old * num_classes + new, minlength=num_classes**2).reshape(num_classes, num_classes)
-    totals = counts.sum(axis=1, keepdims=True)
-    return torch.from_numpy(np.where(totals > 0, counts / np.maximum(totals, 1), np.eye(num_classes)))
-
-
 def _noisy(old: np.ndarray, new: np.ndarray, k: int) -> Noisy:
-    return Noisy(torch.from_numpy(new), realised_transition(old, new, k), float((old != new).mean()))
+    counts = np.bincount(old * k + new, minlength=k * k).reshape(k, k)
+    totals = counts.sum(axis=1, keepdims=True)
+    transition = np.where(totals > 0, counts / np.maximum(totals, 1), np.eye(k))
+    return Noisy(torch.from_numpy(new), torch.from_numpy(transition), float((old != new).mean()))
 
 
-def _labels(labels: Any, num_classes: int | None, rate: float) -> tuple[np.ndarray, int]:
-    """Labels as int64 and K, checked."""
-    names = None if num_classes is None else tuple(str(c) for c in range(num_classes))
+def _checked(labels: Any, num_classes: int | None, rate: Any) -> tuple[np.ndarray, int, float]:
+    """Labels as int64, K and the rate."""
+    rate = fraction("rate", rate)
     array = as_array("labels", labels)
     if array.dtype.kind in "US":
         raise InputError("labels must be whole numbers here, got text; pass LabeledData(...).labels")
-    tensor, _ = parse_labels("labels", array, names)
-    old = tensor.numpy()
+    names = None if num_classes is None else tuple(map(str, range(num_classes)))
+    old = parse_labels("labels", array, names)[0].numpy()
     k = int(old.max()) + 1 if num_classes is None else num_classes
     if k < 2 and rate > 0:
         raise InputError(f"num_classes must be at least 2 to have labels changed, got {k}; pass num_classes")
-    return old, k
+    return old, k, rate
 
 
 def _chosen(old: np.ndarray, rates: np.ndarray, rng: np.random.Generator, exact: bool) -> np.ndarray:
     """The rows to corrupt, ascending: round(rates[c]·n_c) of each class c, or each row with probability rates[c]."""
     if not exact:
         return np.flatnonzero(rng.random(len(old)) < rates[old])
-    chosen = []
-    for c in np.flatnonzero(rates):
-        rows = np.flatnonzero(old == c)
-        chosen.append(rng.permutation(rows)[: round(rates[c] * len(rows))])
-    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+    members = rows_by_class(old, len(rates))
+    chosen = [rng.permutation(members[c])[: round(rates[c] * len(members[c]))] for c in np.flatnonzero(rates)]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
 
 
 def _target(mapping: Mapping[int, int] | Sequence[int], k: int) -> np.ndarray:
     """A mapping as an array (K,), the identity where it says nothing."""
-    pairs = mapping.items() if isinstance(mapping, Mapping) else enumerate(mapping)
     target = np.arange(k)
-    for here, there in pairs:
-        for c in (here, there):
-            if not 0 <= int(c) < k:
-                raise InputError(
-                    f"mapping must stay in 0..{k - 1} ({k} classes), got {here} -> {there}; pass num_classes or fix it"
-                )
+    for here, there in mapping.items() if isinstance(mapping, Mapping) else enumerate(mapping):
+        if not (0 <= int(here) < k and 0 <= int(there) < k):
+            raise InputError(
+                f"mapping must stay in 0..{k - 1} ({k} classes), got {here} -> {there}; pass num_classes or fix it"
+            )
         target[int(here)] = int(there)
     return target
 
@@ -343,15 +327,12 @@ def _transition(transition: Any) -> np.ndarray:
         raise InputError(
             f"transition must be square (K, K), got shape {matrix.shape}; give one row and column per class"
         )
-    for i, row in enumerate(matrix):
-        bad = np.flatnonzero(~np.isfinite(row) | (row < 0))
-        if len(bad):
-            raise InputError(
-                f"transition must hold probabilities, got {row[bad[0]]} at row {i}, column {bad[0]}; use 0 to 1"
-            )
-        if abs(row.sum() - 1) > 1e-6:
-            raise InputError(f"transition row {i} must sum to 1, got {row.sum():.6g}; divide the row by its sum")
-    return matrix / matrix.sum(axis=1, keepdims=True)
+    for i, j in np.argwhere(~np.isfinite(matrix) | (matrix < 0)):
+        raise InputError(f"transition must hold probabilities, got {matrix[i, j]} at row {i}, column {j}; use 0 to 1")
+    total = matrix.sum(axis=1)
+    for i in np.flatnonzero(np.abs(total - 1) > 1e-6):
+        raise InputError(f"transition row {i} must sum to 1, got {total[i]:.6g}; divide the row by its sum")
+    return matrix / total[:, None]
 
 
 def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
@@ -359,20 +340,3 @@ def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
     ends = torch.special.ndtr(torch.tensor([-mean / spread, (1 - mean) / spread], dtype=torch.float64))
     z = torch.special.ndtri(ends[0] + torch.from_numpy(u) * (ends[1] - ends[0]))
     return (mean + spread * z).clamp(0, 1).numpy()
-
-
-def _flat(rows: Tensor) -> Tensor:
-    """Rows as float32 (B, d), uint8 scaled to [0, 1]."""
-    flat = rows.flatten(start_dim=1).float()
-    return flat / 255 if rows.dtype == torch.uint8 else flat
-
-
-def _natural_mapping(k: int, names: Sequence[str], inputs: Any, seed: int) -> Mapping[int, int] | Sequence[int]:
-    """The mapping the papers use for these classes, else a random derangement."""
-    tiny_images = inputs is not None and tuple(inputs.shape[1:]) == (3, 32, 32)
-    unnamed = tiny_images and tuple(names) == tuple(map(str, range(k)))
-    if tuple(names) == CIFAR10_CLASSES or (k == 10 and unnamed):
-        return CIFAR10_PAIRS
-    if tuple(names) == CIFAR100_CLASSES or (k == 100 and unnamed):
-        return cifar100_superclass_circular()
-    return derangement(k, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -62,6 +63,7 @@ class Rows(InputSource):
         return take(self.base, self.rows.index_select(0, index))
 
 
+@dataclass(eq=False, repr=False)
 class Mapped(InputSource):
     """An array that stays on disk: rows are read, cast and laid out as (B, d) or (B, C, H, W) when taken.
 
@@ -71,9 +73,8 @@ class Mapped(InputSource):
             -1 stands for a new axis of size one.
     """
 
-    def __init__(self, array: np.ndarray, layout: tuple[int, ...]) -> None:
-        self.array = array
-        self.layout = layout
+    array: np.ndarray
+    layout: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,14 +86,9 @@ class Mapped(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         rows = self.array[index.numpy()].astype(np.uint8 if self.dtype == torch.uint8 else np.float32, copy=False)
-        return arrange(torch.from_numpy(rows), self.layout)
-
-
-def arrange(rows: Tensor, layout: tuple[int, ...]) -> Tensor:
-    """Rows with their axes in the order of `layout` (see `Mapped`)."""
-    if -1 in layout:
-        return rows.unsqueeze(layout.index(-1))
-    return rows.permute(layout).contiguous()
+        if -1 in self.layout:
+            return torch.from_numpy(rows).unsqueeze(self.layout.index(-1))
+        return torch.from_numpy(rows).permute(self.layout).contiguous()
 
 
 def select(inputs: Inputs, rows: Tensor) -> Inputs:

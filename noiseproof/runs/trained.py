@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Normalize
-from noiseproof.data.checks import parse_inputs
+from noiseproof.data.input_checks import parse_inputs
 from noiseproof.data.input_form import InputForm
 from noiseproof.data.sources import Inputs, InputSource, take
 from noiseproof.errors import InputError

@@ -194,6 +194,18 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
         ),
         "is damaged",
     ),
+    "npz directory damaged": (
+        lambda m: m.bytes("b.npz", m.npz("a.npz", x=X, y=Y).read_bytes().replace(b"PK\x01\x02", b"PK\x01?")),
+        "damaged .npz",
+    ),
+    "npy header damaged": (
+        lambda m: [
+            np.save(m.root / "x.npy", X),
+            np.save(m.root / "y.npy", Y),
+            m.bytes("x.npy", (m.root / "x.npy").read_bytes().replace(b"}", b"(")).parent,
+        ][2],
+        "array x.npy is damaged",
+    ),
     "npz without labels": (lambda m: m.npz("a.npz", x=X), "no array for the labels (one of y, labels"),
     "npz without inputs": (lambda m: m.npz("a.npz", foo=X, y=Y), "no array for the inputs"),
     "npz of objects": (lambda m: m.npz("a.npz", x=np.array([{}, {}]), y=[0, 1]), "Python objects"),
@@ -307,11 +319,15 @@ def test_label_files(make: Any) -> None:
     torch.save({"model": torch.nn.Linear(1, 1)}, make.root / "model.pt")
     says(lambda: read_label_file(make.root / "model.pt", "model"), "was not run")
     says(lambda: load(make.root / "model.pt"), "a torch file")
+    damaged = make.bytes("bad.pt", (make.root / "model.pt").read_bytes().replace(b"PK\x01\x02", b"PK\x01?"))
+    says(lambda: read_label_file(damaged, "model"), "a damaged .npz or .pt file")
+    says(lambda: read_label_file(make.npz("x.npz", x=X)), "no array for the labels (one of y, labels")
 
 
 def test_corrupting(make: Any) -> None:
     path, out = make.parquet("a.parquet", GOOD), make.root / "b.parquet"
     says(lambda: corrupt_table(make.root / "no.csv", out, spec="pair:1"), "does not exist")
+    says(lambda: corrupt_table(make.root, out, spec="pair:1"), "is a folder; pass a table file (CSV, Parquet or npz)")
     says(lambda: corrupt_table(path, make.root / "no" / "b.csv", spec="pair:1"), "make it first")
     says(lambda: corrupt_table(path, make.root, spec="pair:1"), "is a folder")
     says(lambda: corrupt_table(path, out, label_column="z", spec="pair:1"), "no column 'z'")
@@ -320,4 +336,7 @@ def test_corrupting(make: Any) -> None:
         lambda: corrupt_table(make.bytes("d.csv.gz", gzip.compress(b"x")), make.root / "e.gz", spec="pair:1"), "gunzip"
     )
     says(lambda: corrupt_table(path, make.root / "b.csv", spec="pair:1"), "end its name in '.parquet'")
+    arrays = make.npz("a.npz", x=np.arange(999.0).reshape(3, 333), y=Y)
+    make.bytes("a.npz", arrays.read_bytes().replace(np.float64(400).tobytes(), b"damaged!"))
+    says(lambda: corrupt_table(arrays, make.root / "b.npz", spec="pair:1"), "x.npy is not as saved")
     assert not out.exists()

@@ -12,52 +12,125 @@ they are equal, the second.
 from __future__ import annotations
 
 import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from noiseproof.data.checks import check_numbers, check_values
-from noiseproof.data.label_checks import label_vector
+from noiseproof.data.input_checks import check_numbers, check_values
+from noiseproof.data.label_checks import MAX_UNNAMED_CLASSES, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, even_rows
-from noiseproof.data.sources import InputSource, Mapped, Rows
+from noiseproof.data.readers.base import Options, Splits, damage, even_rows, first_bytes, splits
+from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError, naming
 
 INPUT_KEYS = ("x", "inputs", "images", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
 TRUE_KEYS = ("true_label", "true_labels")
 
-_Read = Callable[[bool], np.ndarray]  # reads one array; True: as a memory map if the file allows it
-_Arrays = dict[str, _Read]
-
 
 def find(path: Path) -> Splits | None:
-    """The splits of an .npz file or of a folder of .npy files; None for a folder without such files."""
-    arrays = _npz(path) if path.is_file() else _folder(path)
-    if path.is_dir() and not any(_key(arrays, keys, s) for keys in (INPUT_KEYS, LABEL_KEYS) for s in ("", "_train")):
+    """The splits of an .npz file or of a folder of .npy files; None where there are no arrays."""
+    if path.is_file() and not _is_npz(path):
         return None
-    suffix = "_train" if _key(arrays, INPUT_KEYS, "_train") else ""
-    train = _split(path, arrays, suffix, suffix)
-    test = {"test": _split(path, arrays, "_test", suffix)} if _key(arrays, INPUT_KEYS, "_test") else {}
-    return {"train": train, **test}
+    arrays = arrays_in(path)
+    if path.is_dir() and not any(find_key(arrays, (*INPUT_KEYS, *LABEL_KEYS), suffix) for suffix in ("", "_train")):
+        return None
+    suffix = "_train" if find_key(arrays, INPUT_KEYS, "_train") else ""
+    test = partial(_read, path, arrays, "_test", suffix) if find_key(arrays, INPUT_KEYS, "_test") else None
+    return splits(partial(_read, path, arrays, suffix, suffix), test)
 
 
-def read_array(path: Path, key: str | None) -> np.ndarray:
-    """One array of an .npz file by name, or the one an .npy file holds."""
-    if path.suffix == ".npy":
-        return _npy(path)(False)
-    arrays = _npz(path)
-    if key is None or key not in arrays:
-        raise InputError(f"{path} has no array {key!r}; choose from {', '.join(sorted(arrays))}")
-    return arrays[key](False)
+def _is_npz(path: Path) -> bool:
+    """Whether a file is an .npz file; another one that numpy or torch writes is refused with a remedy."""
+    head = first_bytes(path, 6)
+    if head == b"\x93NUMPY":
+        raise InputError(
+            f"{path} holds one array and no labels; pass its folder (x.npy, y.npy) or an .npz with x and y"
+        )
+    if head[:2] != b"PK":
+        return False
+    if arrays_in(path):
+        return True
+    with opened_zip(path) as archive:
+        if any(name.endswith("data.pkl") for name in archive.namelist()):
+            raise InputError(f"{path} is a torch file; as a label file pass it with labels='{path}:COLUMN'")
+    return False
 
 
-def find_key(path: Path, keys: tuple[str, ...], suffix: str = "") -> str | None:
-    """The name under which an .npz file holds labels or inputs."""
-    return _key(_npz(path), keys, suffix)
+class Stored(NamedTuple):
+    """An array in a file, read when it is asked for."""
+
+    path: Path
+    name: str
+    member: zipfile.ZipInfo | None = None  # of an .npz file
+
+    def read(self, *, mapped: bool = False) -> np.ndarray:
+        """The array; `mapped`, as a memory map if the file allows it."""
+        array = f"{self.path}: array {self.name}"
+        with damage(f"{array} is damaged", "save or fetch it again"):
+            try:
+                if self.member is None:
+                    return np.load(self.path, mmap_mode="c" if mapped else None, allow_pickle=False)
+                if mapped and self.member.compress_type == zipfile.ZIP_STORED:
+                    return _mapped(self.path, self.member)
+                with np.load(self.path, allow_pickle=False) as arrays:
+                    return arrays[self.name]
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
+                raise InputError(
+                    f"{array} holds Python objects, which are not read; save numbers or text instead"
+                ) from error
+
+
+Arrays = Mapping[str, Stored]
+
+
+@contextmanager
+def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip file, as .npz and .pt are."""
+    with damage(f"{path} is a damaged .npz or .pt file", "save or fetch it again"), zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def arrays_in(path: Path) -> Arrays:
+    """The arrays in a folder of .npy files, in one .npy file or in an .npz file, by name."""
+    if path.is_dir():
+        return {file.stem: Stored(file, file.name) for file in sorted(path.glob("*.npy"))}
+    if first_bytes(path, 6) == b"\x93NUMPY":
+        return {path.stem: Stored(path, path.name)}
+    with opened_zip(path) as archive:
+        members = {m.filename.removesuffix(".npy"): m for m in archive.infolist() if m.filename.endswith(".npy")}
+    return {name: Stored(path, name, member) for name, member in members.items()}
+
+
+def find_key(arrays: Arrays, keys: tuple[str, ...], suffix: str) -> str | None:
+    """The name of the array that is called as one of the keys with a suffix, in any case."""
+    lower = {name.lower(): name for name in arrays}
+    return next((lower[key + suffix] for key in keys if key + suffix in lower), None)
+
+
+def need(path: Path, arrays: Arrays, keys: tuple[str, ...], suffixes: tuple[str, ...], given: str | None) -> str:
+    """The name of the array asked for, else of that which is called as one of the keys with the first suffix possible.
+
+    Raises:
+        InputError: there is none.
+    """
+    what = "inputs" if keys == INPUT_KEYS else "labels"
+    holds = f"it holds {', '.join(sorted(arrays)) or 'none'}"
+    if given is not None:
+        if given in arrays:
+            return given
+        raise InputError(f"{path} has no array {given!r} for the {what}; {holds}")
+    for suffix in suffixes:
+        if key := find_key(arrays, keys, suffix):
+            return key
+    expected = ", ".join(key + min(suffixes) for key in keys)
+    raise InputError(f"{path} has no array for the {what} (one of {expected}); {holds}")
 
 
 def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -71,75 +144,59 @@ def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (0, 3, 1, 2) if channels_last else (0, 1, 2, 3)
 
 
-def _split(path: Path, arrays: _Arrays, suffix: str, reference: str) -> Split:
-    """Reads x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
-
-    def read(options: Options) -> LabeledData:
-        options.refuse(path, "feature_columns", "image_size")
-        x_key = _need(path, arrays, INPUT_KEYS, suffix, options.image_column, "inputs")
-        label = options.label_column
-        if not options.labeled and label is None and _key(arrays, LABEL_KEYS, suffix) is None:
-            unlabeled = _inputs(path, arrays[x_key], options)
-            chosen = even_rows(unlabeled.shape[0], options.limit)
-            return options.build(path, unlabeled if chosen is None else _at(unlabeled, chosen), None)
-        if label is not None and suffix != reference:  # what is asked for is the train set's array
-            label = label.removesuffix(reference) + suffix
-            label = label if label in arrays else None
-        y_key = _need(path, arrays, LABEL_KEYS, suffix, label, "labels")
-        true_key = _key(arrays, TRUE_KEYS, suffix)
-        labels, true_labels = (_labels(path, arrays, key) if key else None for key in (y_key, true_key))
-        assert labels is not None
-        if true_labels is not None and len(true_labels) != len(labels):
-            raise InputError(
-                f"{path}: {y_key} holds {len(labels)} labels but {true_key} {len(true_labels)}; save as many"
-            )
-        class_names = arrays["class_names"](False).tolist() if "class_names" in arrays else None
-        if class_names is None and suffix != reference:
-            known = arrays[_need(path, arrays, LABEL_KEYS, reference, options.label_column, "labels")](False)
-            class_names = _names(known, labels)
-        inputs = _inputs(path, arrays[x_key], options)
-        if inputs.shape[0] != len(labels):
-            raise InputError(
-                f"{path}: {x_key} holds {inputs.shape[0]} rows but {y_key} holds {len(labels)} labels; "
-                "save one label per row"
-            )
-        rows = even_rows(len(labels), options.limit)
-        if rows is not None:
-            if class_names is None:
-                class_names = _names(labels, labels)
-            labels = labels[rows.numpy()]
-            true_labels = None if true_labels is None else true_labels[rows.numpy()]
-            inputs = _at(inputs, rows)
-        allow_empty = rows is not None or suffix != reference
-        return options.build(
-            path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=allow_empty
+def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
+    """x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
+    options.refuse(path, "feature_columns", "image_size")
+    x_key = need(path, arrays, INPUT_KEYS, (suffix,), options.image_column)
+    label = options.label_column
+    if not options.labeled and label is None and find_key(arrays, LABEL_KEYS, suffix) is None:
+        return options.build(path, _inputs(path, arrays[x_key], options), None)
+    if label is not None and suffix != reference:  # what is asked for is the train set's array
+        label = label.removesuffix(reference) + suffix
+        label = label if label in arrays else None
+    y_key = need(path, arrays, LABEL_KEYS, (suffix,), label)
+    labels = _labels(path, arrays, y_key)
+    true_key = find_key(arrays, TRUE_KEYS, suffix)
+    true_labels = _labels(path, arrays, true_key) if true_key else None
+    if true_labels is not None and len(true_labels) != len(labels):
+        raise InputError(f"{path}: {y_key} holds {len(labels)} labels but {true_key} {len(true_labels)}; save as many")
+    class_names = arrays["class_names"].read().tolist() if "class_names" in arrays else None
+    if class_names is None and suffix != reference:
+        train_key = need(path, arrays, LABEL_KEYS, (reference,), options.label_column)
+        class_names = _names([arrays[train_key].read()], labels)
+    elif class_names is None and even_rows(len(labels), options.limit) is not None:
+        class_names = _names([labels] if true_labels is None else [labels, true_labels], labels)
+    inputs = _inputs(path, arrays[x_key], options)
+    if inputs.shape[0] != len(labels):
+        raise InputError(
+            f"{path}: {x_key} holds {inputs.shape[0]} rows but {y_key} holds {len(labels)} labels; "
+            "save one label per row"
         )
+    return options.build(
+        path, inputs, labels, true_labels=true_labels, class_names=class_names, allow_empty=suffix != reference
+    )
 
-    return read
 
-
-def _labels(path: Path, arrays: _Arrays, key: str) -> np.ndarray:
-    values = arrays[key](False)
+def _labels(path: Path, arrays: Arrays, key: str) -> np.ndarray:
+    values = arrays[key].read()
     with naming(path):
         return label_vector(key, values)
 
 
-def _at(inputs: np.ndarray | InputSource, rows: torch.Tensor) -> np.ndarray | InputSource:
-    return Rows(inputs, rows) if isinstance(inputs, InputSource) else inputs[rows.numpy()]
-
-
-def _names(known: np.ndarray, labels: np.ndarray) -> list[str] | None:
+def _names(known: list[np.ndarray], labels: np.ndarray) -> list[str] | None:
     """The class names that the labels of the train set imply, for data that may lack some classes."""
-    if known.dtype.kind in "US":
-        return np.unique(np.char.decode(known, "utf-8", "replace") if known.dtype.kind == "S" else known).tolist()
-    if known.dtype.kind not in "iub" or labels.dtype.kind not in "iub" or not known.size or not labels.size:
+    if all(one.dtype.kind in "US" for one in known):
+        texts = [np.char.decode(one, "utf-8", "replace") if one.dtype.kind == "S" else one for one in known]
+        return np.unique(np.concatenate(texts)).tolist()
+    if not all(one.dtype.kind in "iub" and one.size for one in (*known, labels)):
         return None
-    return [str(k) for k in range(int(max(known.max(), labels.max())) + 1)]
+    largest = max(int(one.max()) for one in (*known, labels))
+    return [str(k) for k in range(largest + 1)] if largest < MAX_UNNAMED_CLASSES else None
 
 
-def _inputs(path: Path, read: _Read, options: Options) -> np.ndarray | InputSource:
+def _inputs(path: Path, stored: Stored, options: Options) -> np.ndarray | Mapped:
     """The inputs as (n, d) or (n, C, H, W): in memory, or mapped from disk beyond the memory limit."""
-    array = read(True)  # costs nothing until its values are looked at
+    array = stored.read(mapped=True)  # costs nothing until its values are looked at
     axes = layout(array.shape)
     floats = len(axes) != 4 or array.dtype != np.uint8
     if array.size * (4 if floats else 1) > options.memory_limit:
@@ -152,70 +209,12 @@ def _inputs(path: Path, read: _Read, options: Options) -> np.ndarray | InputSour
             check_numbers(array.dtype)
             check_values(array, image=len(axes) == 4)
         return Mapped(array, axes)
-    array = read(False)
+    if isinstance(array, np.memmap):
+        array = stored.read()  # which checks the sum of an .npz file too
     return array[:, None] if len(array.shape) == 3 else np.ascontiguousarray(array.transpose(axes))
 
 
-def _key(arrays: _Arrays, keys: tuple[str, ...], suffix: str) -> str | None:
-    lower = {name.lower(): name for name in arrays}
-    return next((lower[key + suffix] for key in keys if key + suffix in lower), None)
-
-
-def _need(path: Path, arrays: _Arrays, keys: tuple[str, ...], suffix: str, given: str | None, what: str) -> str:
-    if given is not None:
-        if given in arrays:
-            return given
-        raise InputError(
-            f"{path} has no array {given!r} for the {what}; it holds {', '.join(sorted(arrays)) or 'none'}"
-        )
-    key = _key(arrays, keys, suffix)
-    if key is None:
-        expected = ", ".join(k + suffix for k in keys)
-        raise InputError(
-            f"{path} has no array for the {what} (one of {expected}); it holds {', '.join(sorted(arrays)) or 'none'}"
-        )
-    return key
-
-
-def _folder(path: Path) -> _Arrays:
-    return {file.stem: _npy(file) for file in sorted(path.glob("*.npy"))}
-
-
-def _npy(path: Path) -> _Read:
-    def read(mapped: bool) -> np.ndarray:
-        try:
-            return np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise _damaged(path, path.name, error) from error
-
-    return read
-
-
-def _npz(path: Path) -> _Arrays:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise InputError(f"{path} is a damaged .npz file ({error}); save or fetch it again") from error
-    return {member.filename.removesuffix(".npy"): _member(path, member) for member in members}
-
-
-def _member(path: Path, member: zipfile.ZipInfo) -> _Read:
-    name = member.filename.removesuffix(".npy")
-
-    def read(mapped: bool) -> np.ndarray:
-        try:
-            if mapped and member.compress_type == zipfile.ZIP_STORED:
-                return _mapped_member(path, member)
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays[name]
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise _damaged(path, name, error) from error
-
-    return read
-
-
-def _mapped_member(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
+def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     """An uncompressed member of a zip file as a memory map of that stretch of the file."""
     with open(path, "rb") as file:
         file.seek(member.header_offset)
@@ -229,11 +228,3 @@ def _mapped_member(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         if 0 in shape:
             return np.empty(shape, dtype)
         return np.memmap(path, dtype, mode="c", offset=file.tell(), shape=shape, order="F" if fortran else "C")
-
-
-def _damaged(path: Path, name: str, error: Exception) -> InputError:
-    if "allow_pickle" in str(error):
-        return InputError(
-            f"{path}: array {name} holds Python objects, which are not read; save numbers or text instead"
-        )
-    return InputError(f"{path}: array {name} is damaged ({' '.join(str(error).split())}); save or fetch it again")

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Splits, even_rows
+from noiseproof.data.readers.base import Options, Splits
 from noiseproof.errors import InputError
 
-FASHION_CLASSES = (
-    "t-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+_FASHION_NAMES = "t-shirt/top,trouser,pullover,dress,coat,sandal,shirt,sneaker,bag,ankle boot"
 
 
 def digits(options: Options) -> LabeledData:
@@ -32,12 +22,7 @@ def digits(options: Options) -> LabeledData:
     options.refuse("digits", "label_column", "image_column", "feature_columns", "image_size")
     images, labels = load_digits(return_X_y=True)
     pixels = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    rows = even_rows(len(labels), options.limit)
-    if rows is not None:
-        pixels, labels = pixels[rows.numpy()], labels[rows.numpy()]
-    return options.build(
-        "digits", pixels, labels, class_names=[str(k) for k in range(10)], allow_empty=rows is not None
-    )
+    return options.build("digits", pixels, labels, class_names=[str(k) for k in range(10)])
 
 
 def _idx(name: str, remedy: str, *fixed: str, class_names: tuple[str, ...] | None = None) -> Splits:
@@ -46,7 +31,7 @@ def _idx(name: str, remedy: str, *fixed: str, class_names: tuple[str, ...] | Non
 
     root = os.environ.get("NOISEPROOF_DATA")
     places = [Path(root) / name, Path(root)] if root else []
-    places += [Path(place) for place in fixed] + [Path(name)]
+    places += [Path(place) for place in (*fixed, name)]
     for place in places:
         splits = idx.find(place, class_names) if place.is_dir() else None
         if splits is not None:
@@ -54,21 +39,15 @@ def _idx(name: str, remedy: str, *fixed: str, class_names: tuple[str, ...] | Non
     raise InputError(f"{name} was not found in {', '.join(str(p) for p in places)}; {remedy}")
 
 
-def _digits() -> Splits:
-    return {"train": digits}
-
-
-def _mnist() -> Splits:
-    return _idx("mnist", "set NOISEPROOF_DATA to a folder that holds its four IDX files, or pass their folder")
-
-
-def _fashion_mnist() -> Splits:
-    return _idx(
+BUILTIN: dict[str, Callable[[], Splits]] = {
+    "digits": lambda: {"train": digits},
+    "mnist": lambda: _idx(
+        "mnist", "set NOISEPROOF_DATA to a folder that holds its four IDX files, or pass their folder"
+    ),
+    "fashion-mnist": lambda: _idx(
         "fashion-mnist",
         "run `apt-get install dataset-fashion-mnist`, or set NOISEPROOF_DATA to a folder that holds its four IDX files",
         "/usr/share/datasets/fashion-mnist",
-        class_names=FASHION_CLASSES,
-    )
-
-
-BUILTIN = {"digits": _digits, "mnist": _mnist, "fashion-mnist": _fashion_mnist}
+        class_names=tuple(_FASHION_NAMES.split(",")),
+    ),
+}

@@ -10,63 +10,56 @@ lines `path label`, category_names_eng.txt the class names; all under root or ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from noiseproof.data.images import Encoded, read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, even_rows
+from noiseproof.data.readers.base import Options, Splits, splits
 from noiseproof.errors import InputError
 
-_Pairs = Callable[[], list[tuple[str, int]]]  # (path, label) of each image
 _MINI_CLASSES = 50
 
 
 def find(path: Path) -> Splits | None:
     """The splits of a WebVision or Clothing1M folder; None for any other."""
-    info = path / "info"
-    if (info / "train_filelist_google.txt").is_file():
-        names = _synsets(info / "synsets.txt")
+    train, val = path / "info" / "train_filelist_google.txt", path / "info" / "val_filelist.txt"
+    if train.is_file():
+        names = _synsets(path / "info" / "synsets.txt")
         images = next((d for d in (path / "val_images_256", path / "val_images") if d.is_dir()), path)
-        train, val = info / "train_filelist_google.txt", info / "val_filelist.txt"
-        splits: Splits = {"train": _split(path, lambda: _pairs(train), names, mini=True, test=False)}
-        if val.is_file():
-            splits["test"] = _split(images, lambda: _pairs(val), names, mini=True, test=True)
-        return splits
+        test = partial(_read, images, val, None, names, True) if val.is_file() else None
+        return splits(partial(_read, path, train, None, names, False), test)
     for folder in (path, path / "annotations"):
-        if (folder / "noisy_train_key_list.txt").is_file():
+        train, test_keys = folder / "noisy_train_key_list.txt", folder / "clean_test_key_list.txt"
+        if train.is_file():
             names = _lines(folder / "category_names_eng.txt") or [str(k) for k in range(14)]
-            return {
-                "train": _split(path, _keyed(folder, "noisy_train", "noisy"), names, mini=False, test=False),
-                "test": _split(path, _keyed(folder, "clean_test", "clean"), names, mini=False, test=True),
-            }
+            test = partial(_read, path, test_keys, folder / "clean_label_kv.txt", names, True)
+            return splits(partial(_read, path, train, folder / "noisy_label_kv.txt", names, False), test)
     return None
 
 
-def _split(root: Path, pairs: _Pairs, names: list[str], *, mini: bool, test: bool) -> Split:
-    def read(options: Options) -> LabeledData:
-        options.refuse(root, "image_column", "feature_columns")
-        if options.label_column not in (None, "mini") or (options.label_column and not mini):
-            raise InputError(
-                f"{root}: no label_column {options.label_column!r}; leave it out" + " or pass 'mini'" * mini
-            )
-        kept = names[:_MINI_CLASSES] if options.label_column else names
-        listed = [(path, label) for path, label in pairs() if options.label_column is None or label < _MINI_CLASSES]
-        if not listed:
-            raise InputError(f"{root}: the file list is empty; fetch it again")
-        rows = even_rows(len(listed), options.limit)
-        if rows is not None:
-            listed = [listed[i] for i in rows.tolist()]
-        files: list[Encoded] = [root / path for path, _ in listed]
-        ids = [path for path, _ in listed]
-        images = read_images(files, ids, options.image_size, options.memory_limit, options.progress)
-        labels = [label for _, label in listed]
-        class_names = kept or [str(k) for k in range(max(labels) + 1)]
-        return options.build(
-            root, images, labels, class_names=class_names, ids=ids, allow_empty=test or rows is not None
-        )
-
-    return read
+def _read(
+    root: Path, listed: Path, labels_path: Path | None, names: list[str], test: bool, options: Options
+) -> LabeledData:
+    """The images under `root` that a file lists, with the labels it gives them or those of a second file."""
+    options.refuse(root, "image_column", "feature_columns")
+    mini = options.label_column == "mini" and labels_path is None
+    if options.label_column is not None and not mini:
+        remedy = "leave it out or pass 'mini'" if labels_path is None else "leave it out"
+        raise InputError(f"{root}: no label_column {options.label_column!r}; {remedy}")
+    pairs = _pairs(labels_path or listed)
+    if labels_path is not None:
+        keys, label_of = _lines(listed), dict(pairs)
+        for key in keys:
+            if key not in label_of:
+                raise InputError(f"{labels_path} has no label for {key}; fetch it again")
+        pairs = [(key, label_of[key]) for key in keys]
+    pairs = [(path, label) for path, label in pairs if not mini or label < _MINI_CLASSES]
+    if not pairs:
+        raise InputError(f"{root}: the file list is empty; fetch it again")
+    paths, labels = map(list, zip(*pairs, strict=True))
+    class_names = (names[:_MINI_CLASSES] if mini else names) or [str(k) for k in range(max(labels) + 1)]
+    images = [root / path for path in paths]
+    return options.build(root, images, labels, class_names=class_names, ids=paths, image_names=paths, allow_empty=test)
 
 
 def _pairs(path: Path) -> list[tuple[str, int]]:
@@ -77,20 +70,6 @@ def _pairs(path: Path) -> list[tuple[str, int]]:
         if not name or not label.isdigit():
             raise InputError(f"{path}, line {number} is not `path label`: {line!r:.60}; fix the line")
         pairs.append((name.strip(), int(label)))
-    return pairs
-
-
-def _keyed(folder: Path, keys: str, labels: str) -> _Pairs:
-    """The images of a list of keys, with the labels a second file gives them."""
-
-    def pairs() -> list[tuple[str, int]]:
-        label_of = dict(_pairs(folder / f"{labels}_label_kv.txt"))
-        listed = _lines(folder / f"{keys}_key_list.txt")
-        for key in listed:
-            if key not in label_of:
-                raise InputError(f"{folder}/{labels}_label_kv.txt has no label for {key}; fetch it again")
-        return [(key, label_of[key]) for key in listed]
-
     return pairs
 
 

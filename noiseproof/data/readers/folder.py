@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from noiseproof.data.images import read_images
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.options import Options, Split, Splits, even_rows
+from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, splits
 from noiseproof.errors import InputError
 
 _KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
 EXTENSIONS = frozenset(f".{kind}" for kind in _KINDS.split())
-_TEST_NAMES = ("test", "val", "valid", "validation", "dev")  # the first that is there is the test set
+_TEST_NAMES = (*TEST_NAMES, "dev")
 
 
 def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
+    if not path.is_dir():
+        return None
     inner = {child.name.lower(): child for child in _subfolders(path)}
     train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
     if train is not None and tested and not _subfolders(train):
-        return {"train": _unsorted(train)}
+        return {"train": partial(_unsorted, train)}
     if train is not None and _subfolders(train):
         others = [child.name for child in inner.values() if child != train and has_images(child)]
         if others and not tested:
@@ -32,72 +35,46 @@ def find(path: Path) -> Splits | None:
                 f"{path} holds train/ and {others[0]}/: a part of the data or a class? pass {train} to read it alone, "
                 f"call the other one test, or rename train"
             )
-        splits: Splits = {"train": _split(train, train)}
-        for name in _TEST_NAMES:
-            if name in inner:
-                splits["test"] = _split(inner[name], train)
-                break
-        return splits
+        test = next((partial(_read, inner[name], train) for name in _TEST_NAMES if name in inner), None)
+        return splits(partial(_read, train, train), test)
     if any(has_images(child) for child in inner.values()):
-        return {"train": _split(path, path)}
+        return {"train": partial(_read, path, path)}
     if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
-        return {"train": _unsorted(path)}
+        return {"train": partial(_unsorted, path)}
     return None
 
 
-def _unsorted(root: Path) -> Split:
-    """Reads the images under `root` if they may be without labels."""
-
-    def read(options: Options) -> LabeledData:
-        if options.labeled:
-            raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
-        return _read(root, _images(root), None, None, options)
-
-    return read
+def _unsorted(root: Path, options: Options) -> LabeledData:
+    """The images under `root` if they may be without labels."""
+    if options.labeled:
+        raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
+    return _build(root, sorted(_walk(root)), options)
 
 
-def _split(root: Path, reference: Path) -> Split:
-    """Reads the images under `root`; the folders of `reference`, the train root, are the classes."""
-
-    def read(options: Options) -> LabeledData:
-        class_names = [folder.name for folder in _subfolders(reference)]
-        files: list[Path] = []
-        labels: list[int] = []
-        for folder in _subfolders(root):
-            if folder.name not in class_names:
-                raise InputError(f"{folder} is a class that {reference} does not have; rename or remove the folder")
-            found = _images(folder)
-            if not found and root == reference:
-                raise InputError(f"class folder {folder} holds no image; fill or delete it")
-            files += found
-            labels += [class_names.index(folder.name)] * len(found)
-        if not files:
-            raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
-        if len(class_names) == 1 and not options.labeled:
-            return _read(root, files, None, None, options)
-        return _read(root, files, labels, class_names, options, allow_empty=root != reference)
-
-    return read
+def _read(root: Path, reference: Path, options: Options) -> LabeledData:
+    """The images under `root`; the folders of `reference`, the train root, are the classes."""
+    class_names = [folder.name for folder in _subfolders(reference)]
+    files: list[Path] = []
+    labels: list[int] = []
+    for folder in _subfolders(root):
+        if folder.name not in class_names:
+            raise InputError(f"{folder} is a class that {reference} does not have; rename or remove the folder")
+        found = sorted(_walk(folder))
+        if not found and root == reference:
+            raise InputError(f"class folder {folder} holds no image; fill or delete it")
+        files += found
+        labels += [class_names.index(folder.name)] * len(found)
+    if not files:
+        raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
+    if len(class_names) == 1 and not options.labeled:
+        return _build(root, files, options)
+    return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
 
 
-def _read(
-    root: Path,
-    files: list[Path],
-    labels: list[int] | None,
-    class_names: list[str] | None,
-    options: Options,
-    allow_empty: bool = False,
-) -> LabeledData:
-    """The images of files, with their labels."""
+def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
     options.refuse(root, "label_column", "image_column", "feature_columns")
-    rows = even_rows(len(files), options.limit)
-    if rows is not None:
-        files = [files[i] for i in rows.tolist()]
-        labels = None if labels is None else [labels[i] for i in rows.tolist()]
-    images = read_images(files, [str(f) for f in files], options.image_size, options.memory_limit, options.progress)
-    ids = [f.relative_to(root).as_posix() for f in files]
-    allow_empty = allow_empty or rows is not None
-    return options.build(root, images, labels, class_names=class_names, ids=ids, allow_empty=allow_empty)
+    ids = [file.relative_to(root).as_posix() for file in files]
+    return options.build(root, files, labels, ids=ids, image_names=[str(file) for file in files], **names)
 
 
 def num_classes(path: Path) -> int:
@@ -111,18 +88,13 @@ def has_images(folder: Path) -> bool:
 
 def _subfolders(path: Path) -> list[Path]:
     """The folders in a folder, sorted by name; hidden ones, archive litter (`__MACOSX`) and runs left out."""
-    folders = [child for child in path.iterdir() if child.is_dir() and not _is_litter(child.name)]
+    folders = (child for child in path.iterdir() if child.is_dir() and not _is_litter(child.name))
     return sorted(child for child in folders if not _holds_runs(child))
 
 
 def _holds_runs(folder: Path) -> bool:
     """Whether a folder is what `fit` writes, or holds such folders."""
     return any(next(folder.glob(pattern), None) is not None for pattern in ("history.jsonl", "*/history.jsonl"))
-
-
-def _images(folder: Path) -> list[Path]:
-    """All image files under a folder, at any depth, sorted by path."""
-    return sorted(_walk(folder))
 
 
 def _walk(folder: Path) -> Iterator[Path]:

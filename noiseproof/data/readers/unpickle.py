@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from noiseproof.data.readers.base import damage
 from noiseproof.errors import InputError
 
 _NDARRAY = "numpy.ndarray"  # stands for the type, which a pickle could call to look at any bytes as objects
@@ -98,10 +99,5 @@ class _Restricted(pickle.Unpickler):
 def unpickle(content: bytes | IO[bytes], name: str) -> Any:
     """The numbers, texts, containers and arrays a pickle holds; anything else in it is an InputError."""
     file = io.BytesIO(content) if isinstance(content, bytes) else content
-    try:
+    with damage(f"{name} cannot be unpickled", "fetch the file again"):
         return _Restricted(file, name).load()
-    except InputError:
-        raise
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{name} cannot be unpickled ({reason}); fetch the file again") from error

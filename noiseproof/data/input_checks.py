@@ -1,4 +1,4 @@
-"""The door: turns what a caller passes as inputs or a rate into what the library works with, or says why not.
+"""The door for inputs: turns what a caller passes into what the library works with, or says why not.
 
 Every function raises `InputError` with one sentence that names the argument, the value, its position and the remedy.
 """
@@ -6,7 +6,7 @@ Every function raises `InputError` with one sentence that names the argument, th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,14 @@ def as_array(name: str, values: Any) -> np.ndarray:
         ) from error
 
 
-def as_tensor(array: np.ndarray) -> Tensor:
-    """An array as a tensor that shares its memory where torch can, else as a copy."""
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
-        array = array.copy()
-    return torch.from_numpy(array)
+def repeated(values: Iterable[Any]) -> tuple[int, int] | None:
+    """The positions of the first value that comes a second time; None where all are distinct."""
+    seen: dict[Any, int] = {}
+    for i, value in enumerate(values):
+        first = seen.setdefault(value, i)
+        if first != i:
+            return first, i
+    return None
 
 
 def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
@@ -45,13 +46,11 @@ def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
     array = ids.tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
     if len(array) != n:
         raise InputError(f"ids holds {len(array)} values but inputs holds {n} rows; pass one id per row, or none")
-    seen: dict[Any, int] = {}
-    for i, value in enumerate(array):
-        first = seen.setdefault(value, i)
-        if first != i:
-            raise InputError(
-                f"ids must be distinct, got {value!r} at rows {first} and {i}; make them unique or leave them out"
-            )
+    if twice := repeated(array):
+        i, j = twice
+        raise InputError(
+            f"ids must be distinct, got {array[i]!r} at rows {i} and {j}; make them unique or leave them out"
+        )
     return array
 
 
@@ -60,7 +59,7 @@ def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> 
     if names is None:
         return None
     given = tuple(map(str, names))
-    if shape != (len(given),) or len(set(given)) < len(given):
+    if shape != (len(given),) or repeated(given):
         raise InputError(f"feature_names must be distinct, one for each feature of inputs of shape (n, {shape[0]})")
     return given
 
@@ -70,7 +69,9 @@ def parse_inputs(inputs: Any) -> Tensor:
     array = as_array("inputs", inputs)
     check_numbers(array.dtype)
     check_shape(array.shape)
-    return as_tensor(array.astype(check_values(array, image=array.ndim == 4), copy=False))
+    array = array.astype(check_values(array, image=array.ndim == 4), copy=False)
+    shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if shared else array.copy())
 
 
 def check_numbers(dtype: np.dtype) -> None:
@@ -94,65 +95,37 @@ def check_values(array: np.ndarray, *, image: bool) -> type[np.generic]:
 
 def check_shape(shape: tuple[int, ...]) -> None:
     """The shape of features (n, d) or images (n, C, H, W), with at least one example and nothing of size zero."""
-    if len(shape) == 3:
-        raise InputError(
-            f"inputs must be features (n, d) or images (n, C, H, W), got shape {tuple(shape)}; "
-            "add a channel axis to images with inputs[:, None]"
-        )
+    shape = tuple(shape)
     if len(shape) not in (2, 4):
-        raise InputError(
-            f"inputs must be features (n, d) or images (n, C, H, W), got shape {tuple(shape)}; "
-            "reshape with inputs.reshape(n, -1)"
-        )
+        grey = len(shape) == 3
+        remedy = "add a channel axis to images with inputs[:, None]" if grey else "reshape with inputs.reshape(n, -1)"
+        raise InputError(f"inputs must be features (n, d) or images (n, C, H, W), got shape {shape}; {remedy}")
     if shape[0] == 0:
-        raise InputError(f"inputs is empty (shape {tuple(shape)}); pass at least two examples")
+        raise InputError(f"inputs is empty (shape {shape}); pass at least two examples")
     if 0 in shape:
-        raise InputError(f"inputs has shape {tuple(shape)}: an axis of size 0 holds nothing to learn from")
+        raise InputError(f"inputs has shape {shape}: an axis of size 0 holds nothing to learn from")
     if len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3) and shape[2] > 3:
         raise InputError(
-            f"images must be channels-first (n, C, H, W), got shape {tuple(shape)}; pass inputs.transpose(0, 3, 1, 2)"
+            f"images must be channels-first (n, C, H, W), got shape {shape}; pass inputs.transpose(0, 3, 1, 2)"
         )
 
 
-def check_finite(array: np.ndarray, name: str = "inputs") -> None:
+def check_finite(array: np.ndarray) -> None:
     """No NaN or infinity in single precision, looked for block by block so that no second copy is made."""
     rows = max(1, BLOCK_BYTES // max(1, array[0].nbytes))
     count, first = 0, None
     for start in range(0, len(array), rows):
         with np.errstate(over="ignore"):  # what does not fit becomes infinite
-            block = as_tensor(array[start : start + rows].astype(np.float32, copy=False))
-        bad = ~torch.isfinite(block)
-        if bad.any():
-            where = bad.nonzero()
-            count += len(where)
-            if first is None:
-                first = [start + int(where[0, 0]), *where[0, 1:].tolist()]
+            bad = np.argwhere(~np.isfinite(array[start : start + rows].astype(np.float32, copy=False)))
+        if len(bad):
+            count += len(bad)
+            first = first or [start + int(bad[0, 0]), *bad[0, 1:].tolist()]
     if first is None:
         return
     value = array[tuple(first)].item()
     place = f"row {first[0]}, column {first[1]}" if len(first) == 2 else f"row {first[0]}, position {tuple(first[1:])}"
     beyond = " (beyond single precision)" if math.isfinite(value) else ""
     raise InputError(
-        f"{name} must be finite, got {value}{beyond} at {place} ({count} such value{'s' if count > 1 else ''} in all); "
+        f"inputs must be finite, got {value}{beyond} at {place} ({count} such value{'s' if count > 1 else ''} in all); "
         "impute or drop them"
     )
-
-
-def check_fraction(name: str, value: Any, *, open_interval: bool = False) -> float:
-    """A number in [0, 1], or in (0, 1) for an open interval."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}; write e.g. 0.4") from None
-    inside = 0 < number < 1 if open_interval else 0 <= number <= 1  # False for NaN
-    if not inside:
-        bounds = "strictly between 0 and 1" if open_interval else "between 0 and 1"
-        raise InputError(f"{name} must lie {bounds}, got {value}; write 40 % as 0.4")
-    return number
-
-
-def generator(seed: Any) -> np.random.Generator:
-    """A random generator from a seed that must be a whole number from 0."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0, got {seed!r}; pass e.g. seed=0")
-    return np.random.default_rng(seed)

@@ -1,0 +1,116 @@
+"""CSV and Parquet files as pyarrow tables; what is wrong with a file is an InputError that names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from noiseproof.data.readers.base import damage, first_bytes
+from noiseproof.errors import InputError
+
+_REMEDY = "write or fetch it again"
+
+
+def is_parquet(path: Path) -> bool:
+    return first_bytes(path, 4) == b"PAR1"
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file begins as a table in text does: no control characters, and a separator or a table's name."""
+    head = first_bytes(path, 1024, unzip=True)
+    if b"\0" in head or head.lstrip()[:1] in (b"{", b"[", b"<"):
+        return False
+    named = any(suffix in (".csv", ".tsv", ".txt") for suffix in path.suffixes)
+    printable = all(byte >= 32 or byte in b"\t\r\n" for byte in head)
+    return named or (printable and any(separator in head.split(b"\n", 1)[0] for separator in b",;\t"))
+
+
+def read_tables(paths: Sequence[Path], columns: list[str] | None = None) -> pa.Table:
+    """Tables of one schema, read and stacked."""
+    tables = [read_table(path, columns) for path in paths]
+    names = tables[0].column_names
+    for path, table in zip(paths, tables, strict=True):
+        if set(table.column_names) != set(names):
+            odd = min(set(table.column_names) ^ set(names))
+            raise InputError(f"{paths[0].name} and {path.name} differ in the column {odd!r}; make them alike")
+    try:
+        return pa.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:  # numbers are brought to one type, text and numbers are not
+        files = ", ".join(p.name for p in paths)
+        raise InputError(
+            f"{paths[0].parent}: a column of {files} holds text in one and numbers in another; make them alike"
+        ) from error
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """One CSV or Parquet file, by what it begins with."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; check the path")
+    if not first_bytes(path, 1):
+        raise InputError(f"{path} is empty; write or fetch it again")
+    table = _read_parquet(path, columns) if is_parquet(path) else _read_csv(path, columns)
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise InputError(f"{path} has two columns named {name!r}; rename one")
+    if table.num_columns and table.num_rows == 0:
+        raise InputError(f"{path} has columns but no rows; add examples")
+    return table
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a table; of a Parquet file, without reading its rows."""
+    if path.is_file() and is_parquet(path):
+        try:
+            return pq.read_schema(path).names
+        except (pa.ArrowException, OSError):
+            pass  # read_table says what is wrong with it
+    return read_table(path).column_names
+
+
+def delimiter(header: str) -> str:
+    """The separator of a CSV file: the one of comma, tab and semicolon its first line has most of, outside quotes."""
+    return max(",\t;", key=re.sub('"[^"]*"', "", header).count)
+
+
+def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
+    with damage(f"{path} is a damaged or truncated Parquet file", _REMEDY), pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(i, columns, use_threads=False) for i in range(file.num_row_groups)]
+        return pa.concat_tables(groups) if groups else file.read(columns)  # by groups: half the peak memory of one read
+
+
+def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
+    with damage(f"{path} is damaged", _REMEDY), pa.input_stream(path, compression="detect") as stream:
+        content = stream.read()
+    try:
+        header = content.split(b"\n", 1)[0].decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
+    parse = csv.ParseOptions(delimiter=delimiter(header), newlines_in_values=True)
+    convert = csv.ConvertOptions(include_columns=columns or [])
+    try:
+        table = csv.read_csv(pa.py_buffer(content), parse_options=parse, convert_options=convert)
+    except pa.ArrowException as error:
+        raise _unreadable(path, content, parse) from error
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        if pa.types.is_binary(kind):
+            raise InputError(f"{path}: column {name!r} is not UTF-8 text; save the file as UTF-8")
+    return table
+
+
+def _unreadable(path: Path, content: bytes, parse: csv.ParseOptions) -> InputError:
+    """What is wrong with a CSV file: of pyarrow's readers only that with one thread knows the line."""
+    reason = "it is read by one thread alone"
+    try:
+        csv.read_csv(pa.py_buffer(content), read_options=csv.ReadOptions(use_threads=False), parse_options=parse)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+    ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason)
+    if ragged is None:
+        return InputError(f"{path} is not a readable CSV file ({reason}); fix the file")
+    line, due, got = ragged.groups()
+    return InputError(f"{path}, line {line}: {got} values where the header has {due} columns; fix the line")
