@@ -159,12 +159,7 @@ class ColorJitter(Operation):
     """
 
     def __init__(
-        self,
-        brightness: float = 0.0,
-        contrast: float = 0.0,
-        saturation: float = 0.0,
-        hue: float = 0.0,
-        p: float = 1.0,
+        self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0, p: float = 1.0
     ) -> None:
         self.brightness = checks.number("brightness", brightness, 0, remedy="pass 0 for none")
         self.contrast = checks.number("contrast", contrast, 0, remedy="pass 0 for none")
