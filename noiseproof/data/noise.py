@@ -322,7 +322,10 @@ def _target(mapping: Mapping[int, int] | Sequence[int], k: int) -> np.ndarray:
 
 def _transition(transition: Any) -> np.ndarray:
     """A transition matrix (K, K) float64 whose rows sum to one exactly enough for numpy."""
-    matrix = np.array(as_array("transition", transition), dtype=np.float64)
+    matrix = as_array("transition", transition)
+    if matrix.dtype.kind not in "biuf":
+        raise InputError(f"transition must hold probabilities, got dtype {matrix.dtype}; use numbers from 0 to 1")
+    matrix = matrix.astype(np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(
             f"transition must be square (K, K), got shape {matrix.shape}; give one row and column per class"

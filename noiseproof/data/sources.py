@@ -65,30 +65,24 @@ class Rows(InputSource):
 
 @dataclass(eq=False, repr=False)
 class Mapped(InputSource):
-    """An array that stays on disk: rows are read, cast and laid out as (B, d) or (B, C, H, W) when taken.
+    """A memory map of numbers, (n, d) or (n, C, H, W), in any byte order and any order of the axes on disk.
 
-    Args:
-        array: a memory map of numbers in any byte order, (n, d) or any image layout; whole numbers of images are bytes.
-        layout: the axes of `array` in the order of the rows handed out, e.g. (0, 3, 1, 2) for channels-last images;
-            -1 stands for a new axis of size one.
+    Rows are read and cast when they are taken; whole numbers of images are bytes.
     """
 
     array: np.ndarray
-    layout: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(1 if axis < 0 else self.array.shape[axis] for axis in self.layout)
+        return self.array.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.uint8 if len(self.layout) == 4 and self.array.dtype.kind in "iu" else torch.float32
+        return torch.uint8 if self.array.ndim == 4 and self.array.dtype.kind in "iu" else torch.float32
 
     def take(self, index: Tensor) -> Tensor:
-        rows = self.array[index.numpy()].astype(np.uint8 if self.dtype == torch.uint8 else np.float32, copy=False)
-        if -1 in self.layout:
-            return torch.from_numpy(rows).unsqueeze(self.layout.index(-1))
-        return torch.from_numpy(rows).permute(self.layout).contiguous()
+        kind = np.uint8 if self.dtype == torch.uint8 else np.float32
+        return torch.from_numpy(self.array[index.numpy()].astype(kind, order="C", copy=False))
 
 
 def select(inputs: Inputs, rows: Tensor) -> Inputs:

@@ -83,6 +83,7 @@ LABELED: dict[str, tuple[Callable[[], object], str]] = {
     "noise on text": (lambda: noise.symmetric(["a", "b"], 0.5), "got text"),
     "mapping out of range": (lambda: noise.asymmetric(Y, 0.5, mapping={0: 2}), "0..1 (2 classes), got 0 -> 2"),
     "transition not square": (lambda: noise.from_transition(Y, np.ones((2, 3))), "square (K, K), got shape (2, 3)"),
+    "transition of text": (lambda: noise.from_transition(Y, [["a", "b"], ["b", "a"]]), "probabilities, got dtype <U1"),
     "transition negative": (lambda: noise.from_transition(Y, [[1.5, -0.5], [0, 1]]), "-0.5 at row 0, column 1"),
     "transition rows": (lambda: noise.from_transition(Y, [[1, 0], [0.5, 0.4]]), "row 1 must sum to 1, got 0.9"),
     "instance noise of other inputs": (lambda: noise.instance_dependent(Y, 0.5, torch.eye(2)), "inputs holds 2 rows"),

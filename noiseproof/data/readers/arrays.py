@@ -133,15 +133,15 @@ def need(path: Path, arrays: Arrays, keys: tuple[str, ...], suffixes: tuple[str,
     raise InputError(f"{path} has no array for the {what} (one of {expected}); {holds}")
 
 
-def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an array in the order (n, d) or (n, C, H, W), -1 for a new axis; see the rule above."""
-    if len(shape) == 3:
-        return (0, -1, 1, 2)
-    if len(shape) != 4:
-        return tuple(range(len(shape)))
-    first, last = shape[1] in (1, 3), shape[3] in (1, 3)
-    channels_last = last if first != last else shape[3] < shape[1]
-    return (0, 3, 1, 2) if channels_last else (0, 1, 2, 3)
+def channels_first(array: np.ndarray) -> np.ndarray:
+    """A view of an array as (n, d) or (n, C, H, W); see the rule above."""
+    if array.ndim == 3:
+        return array[:, None]
+    if array.ndim != 4:
+        return array
+    first, last = array.shape[1] in (1, 3), array.shape[3] in (1, 3)
+    channels_last = last if first != last else array.shape[3] < array.shape[1]
+    return array.transpose(0, 3, 1, 2) if channels_last else array
 
 
 def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
@@ -196,22 +196,21 @@ def _names(known: list[np.ndarray], labels: np.ndarray) -> list[str] | None:
 
 def _inputs(path: Path, stored: Stored, options: Options) -> np.ndarray | Mapped:
     """The inputs as (n, d) or (n, C, H, W): in memory, or mapped from disk beyond the memory limit."""
-    array = stored.read(mapped=True)  # costs nothing until its values are looked at
-    axes = layout(array.shape)
-    floats = len(axes) != 4 or array.dtype != np.uint8
-    if array.size * (4 if floats else 1) > options.memory_limit:
-        if not isinstance(array, np.memmap):
-            raise InputError(
-                f"{path} takes {array.nbytes:,} bytes, beyond memory_limit={options.memory_limit:,}; "
-                "save it uncompressed (np.savez: it is then read from disk) or raise memory_limit"
-            )
-        with naming(path):
-            check_numbers(array.dtype)
-            check_values(array, image=len(axes) == 4)
-        return Mapped(array, axes)
-    if isinstance(array, np.memmap):
-        array = stored.read()  # which checks the sum of an .npz file too
-    return array[:, None] if len(array.shape) == 3 else np.ascontiguousarray(array.transpose(axes))
+    array = channels_first(stored.read(mapped=True))  # costs nothing until its values are looked at
+    image = array.ndim == 4
+    if array.size * (1 if image and array.dtype == np.uint8 else 4) <= options.memory_limit:
+        if isinstance(array, np.memmap):
+            array = channels_first(stored.read())  # which checks the sum of an .npz file too
+        return np.ascontiguousarray(array)
+    if not isinstance(array, np.memmap):
+        raise InputError(
+            f"{path} takes {array.nbytes:,} bytes, beyond memory_limit={options.memory_limit:,}; "
+            "save it uncompressed (np.savez: it is then read from disk) or raise memory_limit"
+        )
+    with naming(path):
+        check_numbers(array.dtype)
+        check_values(array, image=image)
+    return Mapped(array)
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:

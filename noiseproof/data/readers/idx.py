@@ -60,8 +60,8 @@ def _read(images: Path, reference: Path, class_names: Sequence[str] | None, opti
             f"{images.name} holds {len(pixels)} images but {labels_path.name} holds {len(labels)} labels; "
             "fetch both files again"
         )
-    axes = (0, -1, 1, 2) if pixels.ndim == 3 else tuple(range(pixels.ndim))  # (n, C, H, W)
-    inputs = Mapped(pixels, axes) if isinstance(pixels, np.memmap) else pixels[:, None] if pixels.ndim == 3 else pixels
+    pixels = pixels[:, None] if pixels.ndim == 3 else pixels  # (n, C, H, W)
+    inputs = Mapped(pixels) if isinstance(pixels, np.memmap) else pixels
     return options.build(images, inputs, labels, class_names=class_names, allow_empty=images != reference)
 
 
