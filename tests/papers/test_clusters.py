@@ -380,15 +380,15 @@ def test_bad_input_is_named() -> None:
         clusters.clusterable(C, [3], [0.0, 1.0], eps0=0, seed=0)
     with pytest.raises(InputError, match="labels must lie"):
         clusters.clusterable(C, [3, 3], [0.0, 2.0], eps0=0, seed=0)
-    with pytest.raises(InputError, match="eps0 must lie"):
+    with pytest.raises(InputError, match=r"eps0 must be a number in \[0, 2\)"):
         clusters.clusterable(C, [3, 3], [0.0, 1.0], eps0=2.5, seed=0)
-    with pytest.raises(InputError, match="rho must lie"):
+    with pytest.raises(InputError, match=r"rho must be a number in \[0, 1\]"):
         clusters.corrupt(data, 1.5, seed=0)
-    with pytest.raises(InputError, match="share must lie"):
+    with pytest.raises(InputError, match=r"share must be a number in \[0, 1\]"):
         clusters.shuffle(data, -0.1, seed=0)
     with pytest.raises(InputError, match="random centres"):
         clusters.random_centers(5, 1, seed=0, apart=0.5)
-    with pytest.raises(InputError, match="at least 2"):
+    with pytest.raises(InputError, match="k must be a whole number, 2 or more"):
         clusters.network(1, 3, activation="relu", seed=0)
     with pytest.raises(InputError, match="lower step"):
         clusters.descend(net, data.x, data.label, step=1e300, steps=3)
@@ -400,7 +400,7 @@ def test_bad_input_is_named() -> None:
         clusterbounds.certify(net, data)
     with pytest.raises(InputError, match="sizes needs"):
         clusterbounds.perfect(C, [3], 0.1, "erf")
-    with pytest.raises(InputError, match=r"rho must lie in \(0, 1\)"):
+    with pytest.raises(InputError, match=r"rho must be a number in \(0, 1\)"):
         clusterbounds.perfect(C, [3, 3], 0.0, "erf")
     with pytest.raises(InputError, match="cannot be told apart"):
         clusterbounds.perfect(torch.stack([C[0], -C[0]]), [3, 3], 0.1, "erf")

@@ -135,7 +135,7 @@ def test_labels_are_a_margin_apart() -> None:
     numbers = coresets.scalar_labels(torch.arange(5), 5)
     assert numbers.tolist() == [-1, -0.5, 0, 0.5, 1]
     assert coresets.margin(5) == 0.5
-    with pytest.raises(InputError, match="num_classes must be an integer of at least 2"):
+    with pytest.raises(InputError, match="num_classes must be a whole number, 2 or more"):
         coresets.margin(1)
     with pytest.raises(InputError, match="for each of 2 weights"):
         coresets.weigh(torch.eye(3), torch.ones(2))

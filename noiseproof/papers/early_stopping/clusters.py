@@ -226,7 +226,7 @@ def cluster_means(r: Tensor, cluster: Tensor) -> Tensor:
 
 def network(k: int, d: int, *, activation: str, seed: int) -> Net:
     """W₀ with standard Gaussian entries (k, d), and v: ±1/√k, half each; one entry is 0 if k is odd."""
-    checks.integer("k", k, 2)  # one unit of each sign
+    checks.integer("k", k, 2, remedy="it has a unit of each sign")
     W = torch.randn(k, d, generator=_stream("network", seed), dtype=torch.float64)
     v = torch.zeros(k, dtype=torch.float64)
     v[: k // 2], v[k - k // 2 :] = 1 / math.sqrt(k), -1 / math.sqrt(k)
