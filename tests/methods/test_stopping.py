@@ -151,8 +151,8 @@ def test_it_does_not_lose_patience_before_the_first_score(digits: tuple[LabeledD
     method = EarlyStop(CrossEntropy(), patience=1)
     result = fit("mlp", digits[0], method, epochs=4, lr=0.05, device="cpu")
     assert result.run.epoch > 1
-    assert result.run.kept == int(method.best_epoch) > 1
-    assert result.summary()["final"]["epoch"] == result.run.kept
+    assert result.kept == int(method.best_epoch) > 1
+    assert result.summary()["final"]["epoch"] == result.kept
 
 
 def test_the_rows_remembered_are_of_all_classes(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
