@@ -310,7 +310,7 @@ ONE = Scalar(10)
 BAD = {
     "epochs": ({"epochs": 0}, "epochs must be a whole number, 1 or more, got 0"),
     "batch size": ({"batch_size": 1}, "batch_size must be a whole number, 2 or more"),
-    "batch size as text": ({"batch_size": "whole"}, "or 'all', got 'whole'"),
+    "batch size as text": ({"batch_size": "whole"}, "got 'whole'; or pass 'all'"),
     "loss not measured": (
         {"schedule": "anneal_on_loss(1, loss='full')", "eval_examples": 0}, "eval_examples=0 does not measure"
     ),
