@@ -322,7 +322,7 @@ def test_mistakes() -> None:
         Jacobian(model, x / 0)
     with pytest.raises(InputError, match="bring one to the other's type"):
         Jacobian(model, x.float())
-    with pytest.raises(InputError, match="memory must be an integer of at least 1"):
+    with pytest.raises(InputError, match="memory must be a whole number, 1 or more"):
         Jacobian(model, x, memory=0)
     with pytest.raises(InputError, match="depend on the other examples"):
         Jacobian(Mixing(6, 2).double(), x)
