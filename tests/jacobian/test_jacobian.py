@@ -322,7 +322,7 @@ def test_mistakes() -> None:
         Jacobian(model, x / 0)
     with pytest.raises(InputError, match="bring one to the other's type"):
         Jacobian(model, x.float())
-    with pytest.raises(InputError, match="memory must be an integer of at least 1"):
+    with pytest.raises(InputError, match="memory must be a whole number, 1 or more"):
         Jacobian(model, x, memory=0)
     with pytest.raises(InputError, match="depend on the other examples"):
         Jacobian(Mixing(6, 2).double(), x)
@@ -331,7 +331,7 @@ def test_mistakes() -> None:
     jacobian = Jacobian(model, x)
     with pytest.raises(InputError, match="u must be"):
         jacobian.T @ torch.zeros(5)
-    with pytest.raises(InputError, match="k must lie in"):
+    with pytest.raises(InputError, match="k must be a whole number, from 1 to 12, got 13"):
         top_singular(jacobian, 13)
     with pytest.raises(InputError, match="not zero"):
         exact_spectrum(jacobian).split(0.1).shares(torch.zeros(12))
