@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-_MOST_PAIRS = 1 << 25  # inner products of positions held at once
+_MOST_PAIRS = 1 << 23  # inner products of positions held at once
 
 
 @dataclass
@@ -74,31 +74,23 @@ class Outer:
 
     def apply(self, v: Tensor) -> Tensor:
         """Rows times v (O·D, b) without the rows: (B, K, b)."""
-        batch, positions, depth = self.a.shape
-        channels, width = self.g.shape[2], v.shape[1]
-        forward = self.a.flatten(0, 1) @ v.view(channels, depth, width).transpose(0, 1).reshape(depth, -1)
-        forward = forward.view(batch, positions, channels, width).transpose(1, 2)  # (B, O, T, b)
+        forward = torch.einsum("ntd,odb->notb", self.a, v.view(self.g.shape[2], -1, v.shape[1]))
         return self.g.flatten(2) @ forward.flatten(1, 2)
 
     def adjoint(self, u: Tensor) -> Tensor:
         """Σ over examples and outputs of rows times u (B, K, b), without the rows: (O·D, b)."""
-        batch, _, channels, positions = self.g.shape
-        mixed = u.transpose(1, 2) @ self.g.flatten(2)  # (B, b, O·T)
-        mixed = mixed.view(batch, -1, channels, positions).permute(1, 2, 0, 3)  # (b, O, B, T)
-        return (mixed.flatten(0, 1).flatten(1) @ self.a.flatten(0, 1)).view(u.shape[2], -1).T
+        mixed = torch.einsum("nkb,nkot->bont", u, self.g)
+        return torch.einsum("bont,ntd->odb", mixed, self.a).flatten(0, 1)
 
     def gram(self, other: Factor) -> Tensor:
         """Rows times the other's rows, Σ_ts (a_t·a'_s)(g_t·g'_s): (B·K, B'·K'). For T = 1: (AAᵀ) ∘ (GGᵀ)."""
         assert isinstance(other, Outer)
-        right_a = other.a.flatten(0, 1).T  # (D, B'·T')
-        right_g = other.g.transpose(2, 3).flatten(0, 2).T  # (O, B'·K'·T')
-        pairs = right_g.shape[1] * self.g.shape[1] * self.g.shape[3]  # for each example
-        step = max(1, _MOST_PAIRS // pairs)
-        blocks = []
+        pairs = self.g[0, :, 0].numel() * other.g[:, :, 0].numel()  # of outputs and positions, for each example
+        step, blocks = max(1, _MOST_PAIRS // pairs), []
         for a, g in zip(self.a.split(step), self.g.split(step), strict=True):
-            inputs = (a.flatten(0, 1) @ right_a).view(len(a), 1, a.shape[1], len(other.a), 1, -1)
-            product = (g.transpose(2, 3).flatten(0, 2) @ right_g).view(*g.shape[:2], g.shape[3], *other.g.shape[:2], -1)
-            blocks.append((product * inputs).sum(dim=(2, 5)))  # over T and T' of (B, K, T, B', K', T')
+            inputs = torch.einsum("ntd,msd->ntms", a, other.a)
+            products = torch.einsum("nkot,mlos->nktmls", g, other.g)
+            blocks.append(products.mul_(inputs[:, None, :, :, None]).sum(dim=(2, 5)))  # (B, K, B', K')
         return torch.cat(blocks).flatten(2).flatten(0, 1)
 
 

@@ -168,12 +168,8 @@ class Jacobian:
 
     def _blocks(self, index: Tensor | None = None) -> Iterator[tuple[Tensor, Iterator[tuple[str, Factor]]]]:
         """Blocks of examples (at `index`, or all) with their rows on each parameter, which arise as they are read."""
-        index = torch.arange(len(self.inputs)) if index is None else index
-        done = 0
-        for block in index.split(self.batch_size):
+        for block in self._examples(self.batch_size, index):
             yield block, self._rows.of(block)
-            done += len(block)
-            self.progress(done, len(index))
 
     def _for_columns(self, width: int, index: Tensor | None = None) -> Iterator[tuple[Tensor, dict[str, Factor]]]:
         """The same, all rows of a block in the form that suits products with `width` columns."""
@@ -198,39 +194,40 @@ class Jacobian:
         """J V by jvp: (P, b) to (N, b); None where rows are better, or the only way."""
         if self._prefers_rows(v.shape[1]):
             return None
-        try:
-            return self._push(v)
-        except NotImplementedError:  # a layer without derivatives in forward mode
-            self._rows_only = True
-            return None
-
-    def _push(self, v: Tensor) -> Tensor:
         tangents = {name: part.T.reshape(-1, *self.f.theta[name].shape) for name, part in self._by_name(v).items()}
-        blocks = []
         size, chunk = self._fit_columns(v.shape[1])
+        blocks = []
         with torch.no_grad(), self.f.evaluating(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # torch's own, at its first jvp
-            for block in torch.arange(len(self.inputs)).split(size):
-                f = partial(self.f, index=block)
-                push = vmap(lambda t, f=f: jvp(f, (self.f.theta,), (t,))[1], out_dims=2, chunk_size=chunk)
-                blocks.append(push(tangents))  # (B, K, b)
-                self.progress(int(block[-1]) + 1, len(self.inputs))
-        return torch.cat(blocks).flatten(0, 1)
+            for block in self._examples(size):
+                push = partial(jvp, partial(self.f, index=block), (self.f.theta,))
+                try:
+                    blocks.append(vmap(lambda t, push=push: push((t,))[1], out_dims=2, chunk_size=chunk)(tangents))
+                except NotImplementedError:  # a layer without derivatives in forward mode
+                    self._rows_only = True
+                    return None
+        return torch.cat(blocks).flatten(0, 1)  # of (B, K, b)
 
     def _backward_mode(self, u: Tensor) -> Tensor:
         """JᵀU by vjp: (n, K, b) to (P, b)."""
         result = u.new_zeros(u.shape[2], self.shape[1])
         size, chunk = self._fit_columns(u.shape[2])
         with self.f.evaluating():
-            for block in torch.arange(len(self.inputs)).split(size):
+            for block in self._examples(size):
                 pull = vjp(partial(self.f, index=block), self.f.theta)[1]
                 (found,) = vmap(pull, in_dims=2, chunk_size=chunk)(u[block])
                 for name, part in self._by_name(result, dim=1).items():
                     part += found[name].detach().flatten(1)
-                self.progress(int(block[-1]) + 1, len(self.inputs))
         return result.T
 
-    # -- sizes and checks ---------------------------------------------------------------------------------------------
+    # -- blocks, sizes, checks ----------------------------------------------------------------------------------------
+
+    def _examples(self, size: int, index: Tensor | None = None) -> Iterator[Tensor]:
+        """A pass over the examples (at `index`, or all), `size` at a time; progress is reported as they are done."""
+        index = torch.arange(len(self.inputs)) if index is None else index
+        for done, block in enumerate(index.split(size)):
+            yield block
+            self.progress(done * size + len(block), len(index))
 
     def _prefers_rows(self, width: int) -> bool:
         return self._rows_only or (width >= self.rows_each and self._bytes_of_rows() <= self.memory)

@@ -1,7 +1,6 @@
 """Singular values of a network's Jacobian, the top ones or all, and the two spaces that they split labels into.
 
-Mingchen Li, Mahdi Soltanolkotabi and Samet Oymak, "Gradient Descent with Early Stopping is Provably Robust to Label
-Noise for Overparameterized Neural Networks" (arXiv:1903.11680). Assumption 1: the Jacobian is bimodal,
+Li, Soltanolkotabi and Oymak 2020 (arXiv:1903.11680; operator.py has its title), Assumption 1: the Jacobian is bimodal,
 
     α ≤ ‖Jᵀv‖ ≤ β for unit v in S₊ (information space),    ‖Jᵀv‖ ≤ ε for unit v in S₋ (nuisance space)
 
@@ -150,8 +149,7 @@ def top_singular(
         InputError: k out of range, or passes=0 without memory for any example.
     """
     rank = min(jacobian.shape)
-    if not 1 <= k <= rank:
-        raise InputError(f"k must lie in 1..{rank} for a Jacobian of shape {jacobian.shape}, got {k}")
+    checks.integer("k", k, 1, rank)
     checks.integer("passes", passes, 0)
     width = min(2 * k + 8 if width is None else checks.integer("width", width, k), rank)
     generator = torch.Generator().manual_seed(seed)

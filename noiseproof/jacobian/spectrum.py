@@ -1,7 +1,6 @@
-"""The Jacobian's spectrum of a finished run, at initialisation and now, and its picture: Figure 5 and Table 1.
+"""The Jacobian's spectrum of a finished run, at initialisation and now, and its picture.
 
-Mingchen Li, Mahdi Soltanolkotabi and Samet Oymak, "Gradient Descent with Early Stopping is Provably Robust to Label
-Noise for Overparameterized Neural Networks" (arXiv:1903.11680), Section 4.
+Li, Soltanolkotabi and Oymak 2020 (arXiv:1903.11680; operator.py has its title), Section 4, Figure 5 and Table 1.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from noiseproof.jacobian.operator import Jacobian, Progress
 from noiseproof.jacobian.outputs import Chosen
 from noiseproof.jacobian.singular import Shares, Spectrum, exact_spectrum, label_vectors, top_singular
 from noiseproof.runs import checkpoint
+from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, faint_grid, name_axes, new_figure
 from noiseproof.runs.folder import INITIAL
 from noiseproof.runs.loading import load_model
 
@@ -136,21 +136,13 @@ def _initial_network(run: Path, models: nn.ModuleList, inputs: Tensor, calibrate
 
 def plot_spectrum(spectra: Mapping[str, Spectrum], path: Path, *, title: str = "", ratio: float = 0.1) -> None:
     """Singular values against their rank on logarithmic axes, with the line of `ratio` times each top one."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5.2, 3.6)
     axis = figure.subplots()
-    for (name, spectrum), colour in zip(spectra.items(), ("#2471a3", "#c0392b", "#1e8449", "#b7950b"), strict=False):
+    for (name, spectrum), colour in zip(spectra.items(), (BLUE, RED, GREEN, YELLOW), strict=False):
         values = spectrum.values[spectrum.values > 0].cpu().numpy()
         axis.loglog(range(1, len(values) + 1), values, color=colour, lw=1.4, marker=".", ms=4, label=name)
         axis.axhline(ratio * values[0], color=colour, lw=1, ls=":")
-    axis.set_xlabel("rank", fontsize=9)
-    axis.set_ylabel("singular value", fontsize=9)
-    axis.set_title(title, fontsize=10, fontweight="bold", loc="left")
-    axis.grid(alpha=0.25, lw=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=8)
+    name_axes(axis, title, "rank", "singular value")
+    faint_grid(axis)
     axis.legend(fontsize=9, frameon=False)
     figure.savefig(path, dpi=130, format="png")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from noiseproof import checks
 from noiseproof.errors import InputError, unknown
 from noiseproof.models.backbone import Backbone
 from noiseproof.models.inception import InceptionResNetV2
@@ -93,10 +94,7 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
             raise InputError(f"model {name!r} takes no options, got {option!r}; leave it out")
         if option not in entry.options:
             raise unknown(f"option of model {name!r}", option, entry.options)
-    if num_classes < 2:
-        raise InputError(
-            f"num_classes must be at least 2, got {num_classes}; a classifier needs two classes to tell apart"
-        )
+    checks.integer("num_classes", num_classes, 2, remedy="a classifier needs two classes to tell apart")
     input_shape = tuple(int(size) for size in input_shape)
     _check_shape(name, entry, input_shape)
     try:

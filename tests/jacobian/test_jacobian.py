@@ -331,7 +331,7 @@ def test_mistakes() -> None:
     jacobian = Jacobian(model, x)
     with pytest.raises(InputError, match="u must be"):
         jacobian.T @ torch.zeros(5)
-    with pytest.raises(InputError, match="k must lie in"):
+    with pytest.raises(InputError, match="k must be a whole number, from 1 to 12, got 13"):
         top_singular(jacobian, 13)
     with pytest.raises(InputError, match="not zero"):
         exact_spectrum(jacobian).split(0.1).shares(torch.zeros(12))
