@@ -7,6 +7,7 @@ goes around a point that a search found: Q scaled up until it is learned before 
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.label_noise import annealing
+from noiseproof.papers.label_noise.probe import Probe
 
 COLOURS = {"lnsgd-ls": "#2c6fbb", "lnsgd-s": "#c0392b", "fbgd-ls": "#2e8b57"}
 
@@ -35,26 +37,19 @@ LS, S, FULL = annealing.ALGORITHMS
 ALL, NOISY = (LS, S, FULL), (LS, S)
 
 
-def _scaled(q_scale: float) -> Setting:
-    """Another scale of Q, at the same rates relative to its gradients."""
-    rates = {key: BASE[key] * (BASE["q_scale"] / q_scale) ** 2 for key in ("eta1", "eta2", "eta_full")}
-    return {"q_scale": q_scale, **rates}
-
-
-# what is varied: for each value the setting, and who runs it
-FACTORS: dict[str, dict[float, tuple[Setting, tuple[str, ...]]]] = {
-    "η₁": {x: ({"eta1": x}, (LS,)) for x in (0.03, 0.1, 0.24, 0.4)},
-    "η₂": {x: ({"eta2": x}, algorithms) for x, algorithms in ((0.004, (S,)), (0.04, NOISY), (0.16, NOISY))},
-    "δ": {x: ({"delta": x}, NOISY) for x in (0.0, 0.03, 0.1)},
-    "κ": {x: ({"kappa": x}, ALL if x > 0.3 else NOISY) for x in (0.7, 0.35, 0.25)},
-    "d": {x: ({"d": x}, ALL) for x in (50, 200)},
-    "r": {x: ({"r": x}, NOISY) for x in (0.25, 1.0)},
-    "scale of Q": {x: (_scaled(x), NOISY) for x in (5.0, 20.0)},
-    "q₀": {x: ({"q0": x}, NOISY) for x in (0.25,)},
-    "m": {x: ({"m": x}, NOISY) for x in (100, 1000)},
-    "τ₀": {x: ({"tau0": x}, NOISY) for x in (0.02, 0.08)},
-    "ε₁": {x: ({"eps1": x}, (LS,)) for x in (0.02, 0.2)},
-    "ε₂": {x: ({"eps2": x}, ALL) for x in (0.1, 0.3)},
+FACTORS: dict[str, tuple[str, dict[float, tuple[str, ...]]]] = {  # name: the parameter, and who runs at each value
+    "η₁": ("eta1", dict.fromkeys((0.03, 0.1, 0.24, 0.4), (LS,))),
+    "η₂": ("eta2", {0.004: (S,), 0.04: NOISY, 0.16: NOISY}),
+    "δ": ("delta", dict.fromkeys((0.0, 0.03, 0.1), NOISY)),
+    "κ": ("kappa", {0.7: ALL, 0.35: ALL, 0.25: NOISY}),
+    "d": ("d", dict.fromkeys((50, 200), ALL)),
+    "r": ("r", dict.fromkeys((0.25, 1.0), NOISY)),
+    "scale of Q": ("q_scale", dict.fromkeys((5.0, 20.0), NOISY)),
+    "q₀": ("q0", {0.25: NOISY}),
+    "m": ("m", dict.fromkeys((100, 1000), NOISY)),
+    "τ₀": ("tau0", dict.fromkeys((0.02, 0.08), NOISY)),
+    "ε₁": ("eps1", dict.fromkeys((0.02, 0.2), (LS,))),
+    "ε₂": ("eps2", dict.fromkeys((0.1, 0.3), ALL)),
 }
 # whom a parameter does not reach: as at the base
 SAME = {"η₁": (S, FULL), "ε₁": (S, FULL), "η₂": (FULL,), "δ": (FULL,)}
@@ -63,8 +58,14 @@ OTHERS: dict[str, tuple[Setting, tuple[str, ...]]] = {
     "joint network": ({"joint": True}, ALL),
     "the paper's r and scale": (PAPER, ALL),
 }
-AXES = {"η₁": "eta1", "η₂": "eta2", "δ": "delta", "κ": "kappa", "d": "d", "r": "r", "scale of Q": "q_scale", "q₀": "q0",
-        "m": "m", "τ₀": "tau0", "ε₁": "eps1", "ε₂": "eps2"}  # fmt: skip
+
+
+def change_of(parameter: str, value: float) -> Setting:
+    """A parameter at another value; another scale of Q at the same rates relative to its gradients."""
+    if parameter != "q_scale":
+        return {parameter: value}
+    rates = {key: BASE[key] * (BASE["q_scale"] / value) ** 2 for key in ("eta1", "eta2", "eta_full")}
+    return {"q_scale": value, **rates}
 
 
 def simulate(
@@ -75,7 +76,7 @@ def simulate(
     law = annealing.problem(s["d"], s["kappa"], q0=s["q0"], r=s["r"], q_scale=s["q_scale"])
     data = annealing.draw(law, law.size, seed=3 * seed)
     net = annealing.network(s["m"], s["d"], tau0=s["tau0"], seed=seed, joint=s["joint"])
-    probe = annealing.Probe(net, law, data, seed=10_000 + 3 * seed, size=tests)
+    probe = Probe(net, law, data, seed=10_000 + 3 * seed, size=tests)
     full = annealing.ALGORITHMS[algorithm].full_batch
     return annealing.train(
         net, data, algorithm,
@@ -92,9 +93,12 @@ def interval(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
-def _within(half: float, digits: str) -> str:
-    """The half width of an interval, after its mean; nothing for that of one seed."""
-    return "" if math.isnan(half) else f" ± {half:{digits}}"
+def _mean(values: list[float], form: str, within: str) -> str:
+    """Mean ± half the width of its interval in these formats, the mean alone of one seed; nothing for no values."""
+    if not values:
+        return ""
+    mean, half = interval(values)
+    return f"{mean:{form}}" if math.isnan(half) else f"{mean:{form}} ± {half:{within}}"
 
 
 class Regimes(Experiment):
@@ -109,7 +113,9 @@ class Regimes(Experiment):
     SEEDS = 6
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        every = [*OTHERS.values(), *(one for values in FACTORS.values() for one in values.values())]
+        every = [*OTHERS.values()]
+        for parameter, values in FACTORS.values():
+            every += [(change_of(parameter, x), algorithms) for x, algorithms in values.items()]
         return [
             {"change": change, "algorithm": algorithm, "seed": seed}
             for change, algorithms in every
@@ -130,8 +136,8 @@ class Regimes(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(14, 8.2)
         *axes, last, spare, unused = figure.subplots(3, 5).flatten()
-        for axis, (name, values) in zip(axes, FACTORS.items(), strict=True):
-            changes = {BASE[AXES[name]]: {}, **{x: change for x, (change, _) in values.items()}}
+        for axis, (name, (parameter, values)) in zip(axes, FACTORS.items(), strict=True):
+            changes = {BASE[parameter]: {}, **{x: change_of(parameter, x) for x in values}}
             for algorithm, colour in COLOURS.items():
                 found = {x: _runs(done, changes[x], algorithm) for x in sorted(changes)}
                 if at := [x for x in found if found[x]]:
@@ -141,7 +147,7 @@ class Regimes(Experiment):
             ticks = sorted(changes)
             axis.set_xticks([max(x, 1e-3) for x in ticks], [f"{x:g}" for x in ticks])
             axis.minorticks_off()
-            axis.axvline(BASE[AXES[name]], color="0.7", lw=0.8, ls=":", zorder=0)
+            axis.axvline(BASE[parameter], color="0.7", lw=0.8, ls=":", zorder=0)
             _panel(axis, name)
         for i, (change, _) in enumerate(OTHERS.values()):
             for shift, (algorithm, colour) in zip((-0.15, 0, 0.15), COLOURS.items(), strict=True):
@@ -160,7 +166,8 @@ class Regimes(Experiment):
     def table(self, done: list[Done]) -> Table:
         """Errors in %, mean ± 95 % interval, on P-only (Q-only) examples, runs that reached ε₂; differences by seed."""
         labelled: list[tuple[str, str, Setting]] = [(name, "", change) for name, (change, _) in OTHERS.items()]
-        labelled += [(f"{name} = {x:g}", name, values[x][0]) for name, values in FACTORS.items() for x in values]
+        for name, (parameter, values) in FACTORS.items():
+            labelled += [(f"{name} = {x:g}", name, change_of(parameter, x)) for x in values]
         rows = []
         for label, name, change in labelled:
             runs = [
@@ -183,19 +190,15 @@ def _runs(done: list[Done], change: Setting, algorithm: str) -> dict[int, dict[s
 def _errors(runs: dict[int, dict[str, Any]]) -> str:
     if not runs:
         return ""
-    mean, half = interval([100 * one["error_p"] for one in runs.values()])
     on_q = 100 * np.mean([one["error_q"] for one in runs.values()])
     stopped = sum(one["event"] == "stop" for one in runs.values())
-    return f"{mean:.2f}{_within(half, '.2f')} ({on_q:.0f}) {stopped}/{len(runs)}"
+    return f"{_mean([100 * one['error_p'] for one in runs.values()], '.2f', '.2f')} ({on_q:.0f}) {stopped}/{len(runs)}"
 
 
 def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, Any]], key: str) -> str:
     """Of an error, in %, with its interval over the seeds that both have."""
     seeds = sorted(runs.keys() & against.keys())
-    if not seeds:
-        return ""
-    mean, half = interval([100 * (runs[seed][key] - against[seed][key]) for seed in seeds])
-    return f"{mean:+.3f}{_within(half, '.3f')}"
+    return _mean([100 * (runs[seed][key] - against[seed][key]) for seed in seeds], "+.3f", ".3f")
 
 
 def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]], colour: str, label: str) -> None:
@@ -290,31 +293,15 @@ class Curves(Experiment):
         keys = ("time", "error_p", "error_q", "loss_r_m1", "loss_not_m1", "second_difference", "alignment", "W_signal",
                 "W_noise", "V_signal", "V_noise", "pattern_q", "pattern_q_noise", "active_q", "wedge_kept")  # fmt: skip
         rows = []
-        for setting in self.SETTINGS:
-            for algorithm in ALL:
-                runs = [
-                    one.figures for one in done
-                    if (one.cell["setting"], one.cell["algorithm"]) == (setting, algorithm)
-                ]  # fmt: skip
-                for when in ("anneal", "end"):
-                    at = [_index(figures, when) for figures in runs]
-                    chosen = [(figures, i) for figures, i in zip(runs, at, strict=True) if i is not None]
-                    if chosen:
-                        columns = [
-                            [figures[key][i] for figures, i in chosen] if key in chosen[0][0] else [] for key in keys
-                        ]
-                        rows.append([f"{setting}, {algorithm}, {when}", *(_brief(values) for values in columns)])
+        for setting, algorithm, when in product(self.SETTINGS, ALL, ("anneal", "end")):
+            part = [one.figures for one in done if (one.cell["setting"], one.cell["algorithm"]) == (setting, algorithm)]
+            if records := [record for figures in part for record in _records(figures, when, keys)]:
+                means = [_mean([one[key] for one in records if key in one], ".3g", ".1g") for key in keys]
+                rows.append([f"{setting}, {algorithm}, {when}", *means])
         return ["", *keys], rows
 
 
-def _index(figures: dict[str, Any], when: str) -> int | None:
-    if when == "end":
-        return len(figures["event"]) - 1
-    return figures["event"].index(when) if when in figures["event"] else None
-
-
-def _brief(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean, half = interval(values)
-    return f"{mean:.3g}{_within(half, '.1g')}"
+def _records(figures: dict[str, Any], when: str, keys: tuple[str, ...]) -> list[dict[str, float]]:
+    """What a run measured at its annealing, if there was one, or at its end."""
+    at = [-1] if when == "end" else [i for i, event in enumerate(figures["event"]) if event == when]
+    return [{key: figures[key][i] for key in keys if key in figures} for i in at]

@@ -34,7 +34,7 @@ def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) ->
 
 
 def _rows(groups: dict[Any, list[dict[str, Any]]], *keys: str) -> list[list[str]]:
-    """What the cells of a group share, and the means of some of their figures; areas under curves are no percentages."""
+    """What the cells of a group share, and means of their figures; areas under curves are no percentages."""
     areas = ("auroc", "auprc")
     return [[*key, *(spread([f[k] for f in fs], percent=k not in areas) for k in keys)] for key, fs in groups.items()]
 
@@ -208,7 +208,8 @@ class Variants(Digits):
     paper = "Liu et al. 2022, Algorithm 1"
     heading = "{noise}"
     settings = (
-        ("symmetric:0.2", 100), ("symmetric:0.4", 100), ("symmetric:0.6", 100), ("pair:0.3", 100), ("instance:0.3", 100),
+        ("symmetric:0.2", 100), ("symmetric:0.4", 100), ("symmetric:0.6", 100),
+        ("pair:0.3", 100), ("instance:0.3", 100),
     )  # fmt: skip
     methods = (
         "ce",
