@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.label_noise import annealing
 from noiseproof.papers.label_noise.probe import Probe
@@ -215,8 +215,7 @@ def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]],
 def _panel(axis: Any, x: str) -> None:
     axis.set_yscale("log")
     axis.set_ylim(0.003, 6)
-    name_axes(axis, "", x, "")
-    faint_grid(axis)
+    frame(axis, "", x, "")
 
 
 class Curves(Experiment):
@@ -269,8 +268,7 @@ class Curves(Experiment):
                 if key == "loss_not_m1":
                     axis.axhline(math.log(2), color="0.5", lw=0.8, ls=":")
                     axis.set_ylim(0, 0.9)
-                name_axes(axis, title, "time Σα", "")
-                faint_grid(axis)
+                frame(axis, title, "time Σα", "")
             line[0].set_ylabel(self.TITLES[setting], fontsize=10)
             for algorithm, colour in COLOURS.items():
                 line[0].plot([], [], color=colour, label=algorithm)

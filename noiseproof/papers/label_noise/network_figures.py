@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Table, group, spread
 from noiseproof.papers.fits import Trained, cell
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import legend_below, new_figure
 
 COLOURS = {"lnsgd-ls": "#1e8449", "lnsgd-s": "#2471a3", "fbgd-ls": "#c0392b"}  # of the algorithms, in the paper's order
 
@@ -69,15 +70,12 @@ class Figure2(Trained):
             for axis, key in zip(grid[sets.index(data)], ("test_accuracy", "train_accuracy"), strict=True):
                 curves = 100 * np.array([one["curves"][key] for one in figures])  # (seeds, epochs)
                 at = iterations * np.arange(1, curves.shape[1] + 1) / curves.shape[1]
-                axis.plot(at, curves.mean(axis=0), color=COLOURS[name], lw=1.6, label=name)
-                axis.fill_between(at, curves.min(axis=0), curves.max(axis=0), color=COLOURS[name], alpha=0.18, lw=0)
+                mean_and_range(axis, at, curves, alpha=0.18, color=COLOURS[name], lw=1.6, label=name)
         for row, data in zip(grid, sets, strict=True):
             for axis, what in zip(row, ("test", "training"), strict=True):
                 axis.axvline(0.1 * iterations, color="0.4", lw=1, ls="--", label="learning rate drops (ls)")
-                name_axes(axis, f"{data}, {what}", "iteration", "accuracy, %")
-                faint_grid(axis)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+                frame(axis, f"{data}, {what}", "iteration", "accuracy, %")
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -149,8 +147,7 @@ class Stacks(Trained):
                     )  # fmt: skip
                     axis.plot([x] * len(values), values, ".", color="0.15", ms=3)
             axis.set_xticks(range(len(self.noises)), self.noises)
-            name_axes(axis, data, "", "test accuracy\nat the last epoch, %")
-            faint_grid(axis)
+            frame(axis, data, "", "test accuracy\nat the last epoch, %")
         handles, labels = grid[0].get_legend_handles_labels()
         legend = dict(zip(labels, handles, strict=True))
         figure.legend(legend.values(), legend, loc="outside lower center", ncols=4, fontsize=8, frameon=False)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range, new_figure
 from noiseproof.papers.early_stopping import clusters
 from noiseproof.papers.early_stopping.bounds import Guarantee, certify
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
@@ -21,11 +21,6 @@ from noiseproof.papers.sane import contrast
 
 FRESH = 1000  # added to the seed of the inputs: of those to test with
 BLUE, RED, GREEN, PURPLE, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "#8e44ad", "0.5"
-
-
-def _label(axis: Any, title: str, x: str, y: str) -> None:
-    name_axes(axis, title, x, y)
-    faint_grid(axis)
 
 
 def _of(done: list[Done], **wanted: Any) -> list[dict[str, Any]]:
@@ -192,7 +187,7 @@ class Theorem2(Experiment):
         curve.plot([], [], color=GREY, lw=1, ls="--", label="bound")
         curve.plot([], [], "v", color=GREY, ls="none", label="the paper's bound, from t₀ on")
         curve.set(xscale="symlog", xlim=(0, None), ylim=(0, None))
-        _label(curve, "(a) refined labels, x̃ = x, ε = 0, one data set", "iteration t", "‖ỹ − y*‖/√n")
+        frame(curve, "(a) refined labels, x̃ = x, ε = 0, one data set", "iteration t", "‖ỹ − y*‖/√n")
         curve.legend(fontsize=7.5, frameon=False, loc="lower left", ncols=2)
         alphas = [value for value in self.ALPHAS if value > 0]
         for one in runs:
@@ -201,7 +196,7 @@ class Theorem2(Experiment):
         ratio.axhline(1, color="0.2", lw=1.2, ls="--")
         ratio.set(xscale="log", ylim=(0, None))
         ratio.invert_xaxis()
-        _label(ratio, "(b) at the paper's t₀: below 1 it is right", "1 − α", "max|f − y*| / 4ρ")
+        frame(ratio, "(b) at the paper's t₀: below 1 it is right", "1 − α", "max|f − y*| / 4ρ")
 
     def _draw_recovery(self, axis: Any, done: list[Done]) -> None:
         for values, colour in self.VALUES:
@@ -215,16 +210,15 @@ class Theorem2(Experiment):
         axis.plot([], [], color=GREY, lw=1.2, ls=":", label="enough says the paper: 1 − ¾δ")
         axis.plot([], [], color=GREY, lw=1.2, ls="--", label="enough: (D − ½δ)/(D − E)")
         axis.set(xlim=(-0.02, 1.01), ylim=(-3, 103))
-        _label(axis, "(c) wrong labels that ỹ puts right, ρ ≤ δ/32, ε = 0", "α", "% of them")
+        frame(axis, "(c) wrong labels that ỹ puts right, ρ ≤ δ/32, ε = 0", "α", "% of them")
         axis.legend(fontsize=7.5, loc="lower right", framealpha=1, edgecolor="none")
 
     def _draw_lasting(self, axis: Any, runs: list[dict[str, Any]]) -> None:
         for name, colour in zip(runs[0]["runs"], (GREY, RED, PURPLE, GREEN, BLUE), strict=True):
             values = 100 * np.array([one["runs"][name]["right"] for one in runs])
-            axis.plot(runs[0]["at"], values.mean(0), color=colour, lw=1.7, label=name)
-            axis.fill_between(runs[0]["at"], values.min(0), values.max(0), color=colour, alpha=0.1, lw=0)
+            mean_and_range(axis, runs[0]["at"], values, color=colour, lw=1.7, label=name)
         axis.set(xscale="symlog", xlim=(0, self.LATE), ylim=(30, 102))
-        _label(axis, f"(d) refined labels that are right, ε = {self.EPS}, ρ = {self.SHARE}", "iteration t", "%")
+        frame(axis, f"(d) refined labels that are right, ε = {self.EPS}, ρ = {self.SHARE}", "iteration t", "%")
         axis.legend(fontsize=7.5, frameon=False, title="p from the crop …", title_fontsize=8, alignment="left")
 
     def table(self, done: list[Done]) -> Table:
@@ -303,19 +297,19 @@ class Theorem1(Experiment):
         axes[0].plot(away, printed, color=RED, lw=1.3, ls="--", label="as printed")
         axes[0].plot(np.sign(a - self.TRUE) * distance, gap, ".", color="0.15", ms=5, label="trained networks")
         axes[0].axhline(0, color=GREY, lw=0.8)
-        _label(axes[0], "(a) the gap has either sign", "±‖y − y*‖, the sign that of a − a*", "Q − Q̃")
+        frame(axes[0], "(a) the gap has either sign", "±‖y − y*‖, the sign that of a − a*", "Q − Q̃")
         exact_c0 = math.sqrt(2 / 3) * np.abs(np.log(lines / (1 - 2 * lines)))
         axes[1].plot(lines, exact_c0, color=BLUE, lw=1.3, label="exact")
         axes[1].plot(a, np.abs(gap) / distance, ".", color="0.15", ms=5, label="trained networks")
         axes[1].plot(a, upper / distance, color=GREEN, lw=1.3, label="L_y")
         axes[1].set_ylim(0, None)
-        _label(axes[1], "(b) c₀ depends on the labels, and is 0 at ⅓", "a", "|Q − Q̃| / ‖y − y*‖")
+        frame(axes[1], "(b) c₀ depends on the labels, and is 0 at ⅓", "a", "|Q − Q̃| / ‖y − y*‖")
         order = np.argsort(distance)
         axes[2].loglog(distance, excess, ".", color="0.15", ms=5, label="trained networks")
         axes[2].loglog(distance[order], pinsker[order], color=BLUE, lw=1.3, label="½‖y − y*‖₁²")
         axes[2].loglog(distance, np.abs(gap), "+", color=RED, ms=5, label="|Q − Q̃|")
         axes[2].xaxis.set_minor_formatter("")
-        _label(axes[2], "(c) what the labels cost is quadratic", "‖y − y*‖", "Q(f) − min Q")
+        frame(axes[2], "(c) what the labels cost is quadratic", "‖y − y*‖", "Q(f) − min Q")
         for axis in axes:
             axis.legend(fontsize=7.5, frameon=False)
         networks = f"{len({one.cell['seed'] for one in done})} networks for each a"

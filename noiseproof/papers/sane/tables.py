@@ -24,11 +24,12 @@ from noiseproof.data import LabeledData, Normalize
 from noiseproof.data import noise as corruption
 from noiseproof.data.input_form import InputForm
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread
 from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, sets, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import legend_below, new_figure
 from noiseproof.runs.loading import untrained
 from noiseproof.runs.trained import Features
 
@@ -141,10 +142,8 @@ class Tables(Experiment):
                 axis.plot(values.mean(axis=1), range(len(names)), marker, color=colour, ms=6,
                           label="50-NN" if key == "knn" else "linear")  # fmt: skip
             axis.set_yticks(range(len(names)), names)
-            name_axes(axis, data, "test accuracy, %", "")
-            faint_grid(axis)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9,
-                      frameon=False)  # fmt: skip
+            frame(axis, data, "test accuracy, %", "")
+        legend_below(figure, grid, columns=2)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -198,16 +197,11 @@ class Init(Experiment):
             for method in self.methods:
                 for start, style in (("random", "--"), ("sane", "-")):
                     curves = 100 * np.array([one["curves"]["test_accuracy"] for one in groups[noise, method, start]])
-                    epochs = 1 + np.arange(curves.shape[1])
-                    axis.plot(epochs, curves.mean(axis=0), style, color=colours[method], lw=1.6,
-                              label=f"{method}, {start} start")  # fmt: skip
-                    axis.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colours[method], alpha=0.12,
-                                      lw=0)  # fmt: skip
-            name_axes(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
+                    epochs, label = 1 + np.arange(curves.shape[1]), f"{method}, {start} start"
+                    mean_and_range(axis, epochs, curves, style, alpha=0.12, color=colours[method], lw=1.6, label=label)
+            frame(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
             axis.xaxis.get_major_locator().set_params(integer=True)
-            faint_grid(axis)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9,
-                      frameon=False)  # fmt: skip
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:

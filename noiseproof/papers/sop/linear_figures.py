@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, legend_below, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.sop import convex, linear, recovery
 from noiseproof.papers.sop.linear import relative_difference, relative_error
@@ -29,10 +29,6 @@ def _heat(figure: Any, axis: Any, x: Any, y: Any, values: np.ndarray, label: str
     bar = figure.colorbar(axis.pcolormesh(x, y, values, shading="nearest", **style), ax=axis, extend=extend)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
-
-
-def _legend_below(figure: Any, axis: Any, **style: Any) -> None:
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9, **style)
 
 
 class Figure2(Experiment):
@@ -89,7 +85,10 @@ class Figure2(Experiment):
             axis.set(xscale="log", yscale="log", xlim=(1e-4, 1), ylim=(4, 4000))
             name_axes(axis, f"difference in {name}", "λ of the convex program (26)", "")
         axes[0].set_ylabel("α of gradient descent (16)", fontsize=9)
-        _legend_below(figure, axes[0], facecolor="0.6", edgecolor="none")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=2, facecolor="0.6", edgecolor="none", fontsize=9
+        )
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -145,8 +144,7 @@ class Figure3(Experiment):
                         axis.axvline(max(one.figures["threshold"]), color=colour, lw=1, ls=":")
                 axis.set(xscale="log", yscale="log", ylim=(1e-16, 1e3 if key == "s" else 10))
                 name, title = LETTERS[key], f"({'ab'[row]}) error of {LETTERS[key]}, {LETTERS[fixed]} = 20"
-                name_axes(axis, title, "λ", f"‖{name} − {name}*‖ / ‖{name}*‖")
-                faint_grid(axis)
+                frame(axis, title, "λ", f"‖{name} − {name}*‖ / ‖{name}*‖")
                 axis.tick_params(labelbottom=True)
             axes[row, 1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         note = "dotted: the largest λ₀ of the trials, where all have one"
@@ -230,7 +228,7 @@ class Figure4(Experiment):
         axes[2].set(xlim=(0.5, max(self.CORNER_RANKS) + 0.5), ylim=(0.5, max(self.CORNER_SPARSITIES) + 0.5))
         axes[2].set_yticks(self.CORNER_SPARSITIES)
         axes[0].set_ylabel("k, wrong labels of N = 100", fontsize=9)
-        _legend_below(figure, axes[0], frameon=False)
+        legend_below(figure, axes, columns=2)
         certified, failed = (sum(sum(one.figures[key]) for one in done) for key in ("certified", "failed"))
         note = f"λ = {self.LAMBDA}, {trials} trials a cell, recovered: error < {self.TOL}. "
         note += f"Of {certified} trials certified by (28), {failed} failed."
@@ -295,8 +293,7 @@ class Gamma(Experiment):
             axis.axvline(8, color="0.6", lw=1, ls=":")
             axis.set_xscale("log", base=2)
             axis.set(yscale="log", ylim=(1e-14, 10))
-            name_axes(axis, f"gap in {LETTERS[key]}", "−log γ   (dotted: the paper's 8)", "")
-            faint_grid(axis)
+            frame(axis, f"gap in {LETTERS[key]}", "−log γ   (dotted: the paper's 8)", "")
         axes[0].set_ylabel("relative difference, end of the flow against (26)", fontsize=9)
         axes[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         figure.suptitle(f"median and range of {len(done)} data sets, N = 20, p = 40, r = k = 3", fontsize=9)
