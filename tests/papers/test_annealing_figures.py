@@ -8,37 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from papers.support import run, shown
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Cell, Done, Experiment
-from noiseproof.papers.label_noise import theory as annealing_theory
-from noiseproof.papers.label_noise.theory import Curves, Regimes, interval
+from noiseproof.papers.experiment import Experiment
+from noiseproof.papers.label_noise import annealing_figures
+from noiseproof.papers.label_noise.annealing_figures import Curves, Regimes, interval
 
 TINY = {"d": 10, "m": 20, "r": 1.0, "q_scale": 3.0, "eta1": 0.5, "eta2": 0.1, "eta_full": 0.5, "time": 60.0}
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing_theory, "BASE", annealing_theory.BASE | TINY)
+    monkeypatch.setattr(annealing_figures, "BASE", annealing_figures.BASE | TINY)
     monkeypatch.setattr(Regimes, "TESTS", 200)
     monkeypatch.setattr(Curves, "TESTS", 200)
-
-
-def run(experiment: Experiment, cells: list[Cell]) -> list[Done]:
-    """Through JSON, as the log keeps them."""
-    done = []
-    for cell in cells:
-        cell = json.loads(json.dumps(cell))
-        done.append(Done(cell, json.loads(json.dumps(experiment.run(cell, DataDir(None))))))
-    return done
-
-
-def opens(experiment: Experiment, done: list[Done], path: Path) -> None:
-    experiment.draw(done, path)
-    with Image.open(path) as picture:
-        assert min(picture.size) > 300
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
 
 
 @pytest.mark.parametrize("kind", [Regimes, Curves])
@@ -51,9 +34,7 @@ def test_regimes_run_and_compare_seed_by_seed(tmp_path: Path) -> None:
     experiment = Regimes()
     cells = [cell for cell in experiment.cells("small", 2) if cell["change"] in ({}, {"delta": 0.1})]
     done = run(experiment, cells)
-    opens(experiment, done, tmp_path / "a.png")
-    header, rows = experiment.table(done)
-    assert all(len(row) == len(header) for row in rows)
+    rows = shown(experiment, done, tmp_path)
     base = next(row for row in rows if row[0] == "base")
     ends = {(one.cell["algorithm"], one.cell["seed"]): one.figures["end"] for one in done if not one.cell["change"]}
     for column, key in ((4, "error_p"), (6, "error")):
@@ -68,9 +49,7 @@ def test_regimes_run_and_compare_seed_by_seed(tmp_path: Path) -> None:
 def test_curves_end_where_the_run_ends(tmp_path: Path) -> None:
     experiment = Curves()
     done = run(experiment, [cell for cell in experiment.cells("small", 1) if cell["setting"] == "base"])
-    opens(experiment, done, tmp_path / "b.png")
-    header, rows = experiment.table(done)
-    assert all(len(row) == len(header) for row in rows)
+    shown(experiment, done, tmp_path)
     for one in done:
         assert np.all(np.diff(one.figures["time"]) > 0)
         assert len(one.figures["error_p"]) == len(one.figures["event"])

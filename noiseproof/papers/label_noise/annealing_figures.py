@@ -35,8 +35,6 @@ PAPER: Setting = {
 FIRST_SEED = 100  # the search that chose BASE looked at the seeds below
 LS, S, FULL = annealing.ALGORITHMS
 ALL, NOISY = (LS, S, FULL), (LS, S)
-
-
 FACTORS: dict[str, tuple[str, dict[float, tuple[str, ...]]]] = {  # name: the parameter, and who runs at each value
     "η₁": ("eta1", dict.fromkeys((0.03, 0.1, 0.24, 0.4), (LS,))),
     "η₂": ("eta2", {0.004: (S,), 0.04: NOISY, 0.16: NOISY}),
@@ -53,11 +51,7 @@ FACTORS: dict[str, tuple[str, dict[float, tuple[str, ...]]]] = {  # name: the pa
 }
 # whom a parameter does not reach: as at the base
 SAME = {"η₁": (S, FULL), "ε₁": (S, FULL), "η₂": (FULL,), "δ": (FULL,)}
-OTHERS: dict[str, tuple[Setting, tuple[str, ...]]] = {
-    "base": ({}, ALL),
-    "joint network": ({"joint": True}, ALL),
-    "the paper's r and scale": (PAPER, ALL),
-}
+OTHERS: dict[str, Setting] = {"base": {}, "joint network": {"joint": True}, "the paper's r and scale": PAPER}
 
 
 def change_of(parameter: str, value: float) -> Setting:
@@ -66,6 +60,14 @@ def change_of(parameter: str, value: float) -> Setting:
         return {parameter: value}
     rates = {key: BASE[key] * (BASE["q_scale"] / value) ** 2 for key in ("eta1", "eta2", "eta_full")}
     return {"q_scale": value, **rates}
+
+
+def settings() -> list[tuple[str, str, Setting, tuple[str, ...]]]:
+    """Each row: its label, the factor that is varied, what changes, and who runs it."""
+    rows: list[tuple[str, str, Setting, tuple[str, ...]]] = [(name, "", change, ALL) for name, change in OTHERS.items()]
+    for name, (parameter, values) in FACTORS.items():
+        rows += [(f"{name} = {x:g}", name, change_of(parameter, x), who) for x, who in values.items()]
+    return rows
 
 
 def simulate(
@@ -77,11 +79,11 @@ def simulate(
     data = annealing.draw(law, law.size, seed=3 * seed)
     net = annealing.network(s["m"], s["d"], tau0=s["tau0"], seed=seed, joint=s["joint"])
     probe = Probe(net, law, data, seed=10_000 + 3 * seed, size=tests)
-    full = annealing.ALGORITHMS[algorithm].full_batch
+    rates = {"eta1": s["eta1"], "eta2": s["eta2"]}
+    if annealing.ALGORITHMS[algorithm].full_batch:
+        rates = dict.fromkeys(rates, s["eta_full"])
     return annealing.train(
-        net, data, algorithm,
-        eta1=s["eta_full"] if full else s["eta1"], eta2=s["eta_full"] if full else s["eta2"],
-        eps1=s["eps1"], eps2=s["eps2"], delta=s["delta"], seed=20_000 + seed,
+        net, data, algorithm, **rates, eps1=s["eps1"], eps2=s["eps2"], delta=s["delta"], seed=20_000 + seed,
         check=s["check"], time=s["time"], watch=watch, measure=probe, decouple=decouple,
     )  # fmt: skip
 
@@ -113,12 +115,9 @@ class Regimes(Experiment):
     SEEDS = 6
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        every = [*OTHERS.values()]
-        for parameter, values in FACTORS.values():
-            every += [(change_of(parameter, x), algorithms) for x, algorithms in values.items()]
         return [
             {"change": change, "algorithm": algorithm, "seed": seed}
-            for change, algorithms in every
+            for _, _, change, algorithms in settings()
             for algorithm in algorithms
             for seed in range(FIRST_SEED, FIRST_SEED + (seeds or self.SEEDS))
         ]
@@ -149,7 +148,7 @@ class Regimes(Experiment):
             axis.minorticks_off()
             axis.axvline(BASE[parameter], color="0.7", lw=0.8, ls=":", zorder=0)
             _panel(axis, name)
-        for i, (change, _) in enumerate(OTHERS.values()):
+        for i, change in enumerate(OTHERS.values()):
             for shift, (algorithm, colour) in zip((-0.15, 0, 0.15), COLOURS.items(), strict=True):
                 if runs := _runs(done, change, algorithm):
                     _points(last, [i + shift], [runs], colour, algorithm)
@@ -165,11 +164,8 @@ class Regimes(Experiment):
 
     def table(self, done: list[Done]) -> Table:
         """Errors in %, mean ± 95 % interval, on P-only (Q-only) examples, runs that reached ε₂; differences by seed."""
-        labelled: list[tuple[str, str, Setting]] = [(name, "", change) for name, (change, _) in OTHERS.items()]
-        for name, (parameter, values) in FACTORS.items():
-            labelled += [(f"{name} = {x:g}", name, change_of(parameter, x)) for x in values]
         rows = []
-        for label, name, change in labelled:
+        for label, name, change, _ in settings():
             runs = [
                 _runs(done, change, algorithm)
                 or (_runs(done, {}, algorithm) if algorithm in SAME.get(name, ()) else {})

@@ -40,15 +40,14 @@ class Figure2(Trained):
     examples, iterations = 2400, 3000
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        repeats = range(seeds or 3)
         if scale == "paper":
-            return [
-                cell("cifar100", name, seed, options=recipe(name)) for name in COLOURS for seed in range(seeds or 3)
-            ]
+            return [cell("cifar100", name, seed, options=recipe(name)) for name in COLOURS for seed in repeats]
         return [
             cell(data, name, seed, size=size, examples=self.examples, tested=1000, options=self.small(name, width))
             for data, (size, width) in self.sets.items()
             for name in COLOURS
-            for seed in range(seeds or 3)
+            for seed in repeats
         ]
 
     def small(self, name: str, width: int) -> dict[str, Any]:
@@ -148,9 +147,7 @@ class Stacks(Trained):
                     axis.plot([x] * len(values), values, ".", color="0.15", ms=3)
             axis.set_xticks(range(len(self.noises)), self.noises)
             frame(axis, data, "", "test accuracy\nat the last epoch, %")
-        handles, labels = grid[0].get_legend_handles_labels()
-        legend = dict(zip(labels, handles, strict=True))
-        figure.legend(legend.values(), legend, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -161,8 +158,8 @@ class Stacks(Trained):
                 row = [data, method]
                 for noise in self.noises:
                     with_flips, without = ([f["last"] for f in groups[data, noise, one]] for one in (method, base))
-                    gain = "" if method == base else f" ({_difference(with_flips, without)})"
-                    row.append(f"{spread(with_flips)}{gain}")
+                    row.append(spread(with_flips))
+                    row[-1] += "" if method == base else f" ({_difference(with_flips, without)})"
                 rows.append(row)
         return ["data", "test accuracy, last (gain by flips)", *self.noises], rows
 

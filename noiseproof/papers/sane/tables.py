@@ -112,17 +112,13 @@ class Tables(Experiment):
         runs = {name: (row.tables, run_of(row, scale)) for name, row in self.rows[scale].items()}
         sizes = SMALL_IMAGES if scale == "small" else {}
         runs[RANDOM] = ("–", {**runs["moco"][1], "epochs": 0})
-        return [
-            {
-                key: value
-                for key, value in cell(data, name, seed, **sizes.get(data, {}), options={}).items()
-                if key != "fit"
-            }
-            | {"tables": tables, "pretrain": run}
+        cells = [
+            cell(data, name, seed, **sizes.get(data, {}), options={}) | {"tables": tables, "pretrain": run}
             for data in (self.settings if scale == "small" else self.settings[:1])
             for seed in range(seeds or (3 if scale == "small" else 1))
             for name, (tables, run) in runs.items()
         ]
+        return [{key: value for key, value in one.items() if key != "fit"} for one in cells]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         training, test = sets(cell, data)
@@ -139,8 +135,8 @@ class Tables(Experiment):
             for key, colour, marker in (("knn", "#2471a3", "o"), ("linear", "#c0392b", "s")):
                 values = 100 * np.array([[one[key] for one in groups[data, name]] for name in names])  # (rows, seeds)
                 axis.plot(values, range(len(names)), marker, color=colour, ms=3, alpha=0.45)
-                axis.plot(values.mean(axis=1), range(len(names)), marker, color=colour, ms=6,
-                          label="50-NN" if key == "knn" else "linear")  # fmt: skip
+                label = "50-NN" if key == "knn" else "linear"
+                axis.plot(values.mean(axis=1), range(len(names)), marker, color=colour, ms=6, label=label)
             axis.set_yticks(range(len(names)), names)
             frame(axis, data, "test accuracy, %", "")
         legend_below(figure, grid, columns=2)
@@ -214,9 +210,9 @@ class Init(Experiment):
                 accuracy = f"{spread([f['last'] for f in figures])} ({spread([f['best'] for f in figures])})"
                 row.append(f"{accuracy}; {spread([f['auroc'] for f in figures], percent=False)}")
             rows.append(row)
-        neighbours = [spread([f["neighbours"] for f in groups[self.methods[0], "sane", noise]], percent=False)
-                      for noise in self.noises]  # fmt: skip
-        rows.append(["neighbours in SANE's features", *(f"–; {one}" for one in neighbours)])
+        seen = [groups[self.methods[0], "sane", noise] for noise in self.noises]
+        areas = [spread([f["neighbours"] for f in figures], percent=False) for figures in seen]
+        rows.append(["neighbours in SANE's features", *(f"–; {area}" for area in areas)])
         return ["test, last (best); AUROC of wrong labels", *self.noises], rows
 
 

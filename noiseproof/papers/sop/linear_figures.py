@@ -110,8 +110,7 @@ class Figure3(Experiment):
     paper = "Liu et al. 2022, Figure 3"
     scales = ("paper",)
 
-    LAMBDAS = np.logspace(-4, 0, 41)
-    VALUES = (10, 20, 40, 60, 80)
+    LAMBDAS, VALUES = np.logspace(-4, 0, 41), (10, 20, 40, 60, 80)
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         pairs = [(20, k) for k in self.VALUES] + [(r, 20) for r in self.VALUES if r != 20]
