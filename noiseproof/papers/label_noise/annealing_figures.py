@@ -15,12 +15,12 @@ import numpy as np
 from scipy import stats
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, new_figure
+from noiseproof.papers.drawing import BLUE, GREEN, RED, frame, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.label_noise import annealing
 from noiseproof.papers.label_noise.probe import Probe
 
-COLOURS = {"lnsgd-ls": "#2c6fbb", "lnsgd-s": "#c0392b", "fbgd-ls": "#2e8b57"}
+COLOURS = {"lnsgd-ls": BLUE, "lnsgd-s": RED, "fbgd-ls": GREEN}
 
 Setting = dict[str, Any]
 

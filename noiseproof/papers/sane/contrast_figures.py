@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, mean_and_range, new_figure
+from noiseproof.papers.drawing import BLUE, GREEN, GREY, RED, frame, mean_and_range, new_figure
 from noiseproof.papers.early_stopping import clusters
 from noiseproof.papers.early_stopping.bounds import Guarantee, certify
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.sane import contrast
 
 FRESH = 1000  # added to the seed of the inputs: of those to test with
-BLUE, RED, GREEN, PURPLE, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "#8e44ad", "0.5"
+PURPLE = "#8e44ad"
 
 
 def _of(done: list[Done], **wanted: Any) -> list[dict[str, Any]]:

@@ -194,7 +194,8 @@ class Init(Experiment):
                 for start, style in (("random", "--"), ("sane", "-")):
                     curves = 100 * np.array([one["curves"]["test_accuracy"] for one in groups[noise, method, start]])
                     epochs, label = 1 + np.arange(curves.shape[1]), f"{method}, {start} start"
-                    mean_and_range(axis, epochs, curves, style, alpha=0.12, color=colours[method], lw=1.6, label=label)
+                    look = {"ls": style, "color": colours[method], "lw": 1.6, "label": label}
+                    mean_and_range(axis, epochs, curves, alpha=0.12, **look)
             frame(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
             axis.xaxis.get_major_locator().set_params(integer=True)
         legend_below(figure, grid, columns=4)

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, legend_below, name_axes, new_figure
+from noiseproof.papers.drawing import RED, frame, legend_below, name_axes, new_figure
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table
 from noiseproof.papers.sop import convex, linear, recovery
 from noiseproof.papers.sop.linear import relative_difference, relative_error
 
 LOG_GAMMA = -8.0  # γ of Figure 2
 STEP = 0.01  # of gradient descent in Figure 2: see `linear.descend`
-RED = "#c0392b"
 LETTERS = {"theta": "θ", "s": "s", "rank": "r", "sparsity": "k"}
 
 
