@@ -25,7 +25,7 @@ def close(found: Any, expected: Any, tol: float) -> None:
 # --- data ---
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 8), sparsity=st.integers(1, 8))
 def test_simulate_is_section_3_2(seed: int, rank: int, sparsity: int) -> None:
     J, theta, s, y = linear.simulate(8, 11, rank, sparsity, seed)
@@ -86,7 +86,7 @@ def test_flow_ends_at_its_limit(seed: int, alpha: float) -> None:
     assert relative_difference(s[0], limit.s) > 1e-2  # and it had to move to get there
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @example(seed=494, log_alpha=-2.0, log_gamma=-500.0)
 @given(seed=st.integers(0, 10**6), log_alpha=st.floats(-2, 6), log_gamma=st.sampled_from([-1.0, -8.0, -32.0, -500.0]))
 def test_limit_satisfies_its_equations(seed: int, log_alpha: float, log_gamma: float) -> None:
@@ -152,7 +152,7 @@ def test_descent_extrapolated_to_small_steps_is_the_flow() -> None:
 # --- the convex program ---
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 5), sparsity=st.integers(1, 7), log_lam=st.floats(-6, 3))
 def test_convex_against_coordinate_ascent(seed: int, rank: int, sparsity: int, log_lam: float) -> None:
     J, _, _, y = linear.simulate(7, 5, rank, sparsity, seed)
@@ -208,7 +208,7 @@ def test_convex_against_cvxpy_on_hundreds() -> None:
     check_against_cvxpy(800, 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     whole=st.booleans(),
@@ -311,7 +311,7 @@ def test_off_the_curve_they_differ() -> None:
 # --- Section 3.3: recovery ---
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 6))
 def test_coherence_and_condition(seed: int, rank: int) -> None:
     J = linear.simulate(60, 30, rank, 1, seed).J
@@ -404,7 +404,7 @@ def stacked(point: Point) -> np.ndarray:
     return np.concatenate(point)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_hessian(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -418,7 +418,7 @@ def test_hessian(seed: int) -> None:
     assert form == pytest.approx(np.concatenate(d) @ H @ np.concatenate(d), rel=1e-9, abs=1e-9)  # (B.2) is right
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(5, 12))
 def test_other_critical_points_are_strict_saddles(seed: int, size: int) -> None:
     J, generator = linear.simulate(12, 15, 4, 3, seed).J, np.random.default_rng(seed)
@@ -438,7 +438,7 @@ def test_critical_points_are_global_when_the_model_can_fit_everything() -> None:
         np.testing.assert_allclose(J @ point.theta + point.u**2 - point.v**2, y, atol=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_global_minimisers_have_no_descent_direction(seed: int) -> None:
     J, _, _, y = linear.simulate(10, 14, 3, 2, seed)
@@ -455,16 +455,16 @@ def test_global_minimisers_have_no_descent_direction(seed: int) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: linear.simulate(5, 8, 6, 1, 0), r"rank must lie in \[1, 5\]"),
-        (lambda: linear.simulate(5, 8, 2, 0, 0), r"sparsity must lie in \[1, 5\]"),
+        (lambda: linear.simulate(5, 8, 6, 1, 0), "rank must be a whole number, from 1 to 5"),
+        (lambda: linear.simulate(5, 8, 2, 0, 0), "sparsity must be a whole number, from 1 to 5"),
         (lambda: convex.solve(np.eye(3), np.ones(2), 1.0), "same N, got"),
         (lambda: convex.solve(np.eye(2), [1.0, np.nan], 1.0), "must be finite"),
         (lambda: convex.solve(np.eye(2), np.ones(2), [0.1, -1.0]), "lam must be finite and above 0"),
         (lambda: convex.solve(np.ones((3, 2, 2)), np.ones(2), [0.1, 1.0]), "equally many"),
-        (lambda: linear.alpha_for(0.1, 2.0), r"log_gamma must lie in \(-inf, 0\)"),
-        (lambda: linear.descend(np.eye(2), np.ones(2), 1.0, step=0.5), "step must lie in"),
+        (lambda: linear.alpha_for(0.1, 2.0), r"log_gamma must be a number in \(-inf, 0\), got 2.0; the paper has -8"),
+        (lambda: linear.descend(np.eye(2), np.ones(2), 1.0, step=0.5), r"step must be a number in \(0, 0.25\)"),
         (lambda: linear.descend(np.eye(2), np.ones(2), 0.0), "alpha must be"),
-        (lambda: linear.flow_limit(np.eye(2), np.ones(2), [1.0, 2.0]), "alpha must be a number"),
+        (lambda: linear.flow_limit(np.eye(2), np.ones(2), [1.0, 2.0]), "alpha must be a number above 0"),
         (lambda: linear.flow_limit(np.ones((3, 2, 2)), np.ones(2), 1.0), r"J must be \(N, p\)"),
     ],
 )

@@ -85,8 +85,8 @@ def simulate(N: int, p: int, rank: int, sparsity: int, seed: int) -> Problem:
     Raises:
         InputError: a rank outside 1..min(N, p) or a sparsity outside 1..N.
     """
-    checks.number("rank", rank, 1, min(N, p))
-    checks.number("sparsity", sparsity, 1, N)
+    checks.integer("rank", rank, 1, min(N, p))
+    checks.integer("sparsity", sparsity, 1, N)
     generator = np.random.default_rng(seed)
     J = generator.standard_normal((N, rank)) @ generator.standard_normal((rank, p))
     s = np.zeros(N)
@@ -130,7 +130,7 @@ def descend(
     """
     J, y = system(J, y)
     a = np.atleast_1d(positive("alpha", alpha))[:, None]  # (B, 1)
-    checks.number("step", step, 0, 0.25, ends="()")
+    checks.number("step", step, 0, 0.25, ends="()", remedy="0.01 is a good start")
     A, Q = row_space(J)
     unit = np.abs(y).max() or 1.0
     tau = np.minimum(1 / max(np.linalg.norm(J, 2) ** 2, 1e-300), step / (a * unit))  # (B, 1)
@@ -265,4 +265,4 @@ def critical_point(J: Array, y: Array, rows: Sequence[int]) -> Point:
 
 
 def _below_one(log_gamma: float) -> float:
-    return checks.number("log_gamma", log_gamma, high=0, ends="()")  # γ below 1; the paper has -8
+    return checks.number("log_gamma", log_gamma, high=0, ends="()", remedy="the paper has -8")
