@@ -15,10 +15,11 @@ import numpy as np
 from scipy import stats
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import BLUE, GREEN, RED, frame, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.label_noise import annealing
 from noiseproof.papers.label_noise.probe import Probe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 
 COLOURS = {"lnsgd-ls": BLUE, "lnsgd-s": RED, "fbgd-ls": GREEN}
 
@@ -179,8 +180,7 @@ class Regimes(Experiment):
 
 def _runs(done: list[Done], change: Setting, algorithm: str) -> dict[int, dict[str, Any]]:
     """By seed, what the runs of a setting measured at their end."""
-    part = [one for one in done if one.cell["change"] == change and one.cell["algorithm"] == algorithm]
-    return {one.cell["seed"]: one.figures["end"] for one in part}
+    return {one.cell["seed"]: one.figures["end"] for one in where(done, change=change, algorithm=algorithm)}
 
 
 def _errors(runs: dict[int, dict[str, Any]]) -> str:
@@ -245,7 +245,7 @@ class Curves(Experiment):
         return {"annealed": run.annealed, "stopped": run.stopped, **curves}
 
     def draw(self, done: list[Done], path: Path) -> None:
-        rows = [setting for setting in self.SETTINGS if any(one.cell["setting"] == setting for one in done)]
+        rows = [setting for setting in self.SETTINGS if where(done, setting=setting)]
         figure = new_figure(13, 3.3 * len(rows) + 0.3)
         panels = {
             "error_p": "P-only test error",
@@ -255,9 +255,8 @@ class Curves(Experiment):
         }
         for line, setting in zip(figure.subplots(len(rows), 4, squeeze=False), rows, strict=True):
             for axis, (key, title) in zip(line, panels.items(), strict=True):
-                for one in done:
-                    if one.cell["setting"] == setting:
-                        self._curve(axis, one, key, COLOURS[one.cell["algorithm"]])
+                for one in where(done, setting=setting):
+                    self._curve(axis, one, key, COLOURS[one.cell["algorithm"]])
                 axis.set_xscale("log")
                 if key in ("error_p", "second_difference"):
                     axis.set_yscale("log")
@@ -288,8 +287,8 @@ class Curves(Experiment):
                 "W_noise", "V_signal", "V_noise", "pattern_q", "pattern_q_noise", "active_q", "wedge_kept")  # fmt: skip
         rows = []
         for setting, algorithm, when in product(self.SETTINGS, ALL, ("anneal", "end")):
-            part = [one.figures for one in done if (one.cell["setting"], one.cell["algorithm"]) == (setting, algorithm)]
-            if records := [record for figures in part for record in _records(figures, when, keys)]:
+            part = where(done, setting=setting, algorithm=algorithm)
+            if records := [record for one in part for record in _records(one.figures, when, keys)]:
                 means = [_mean([one[key] for one in records if key in one], ".3g", ".1g") for key in keys]
                 rows.append([f"{setting}, {algorithm}, {when}", *means])
         return ["", *keys], rows

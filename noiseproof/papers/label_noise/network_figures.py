@@ -22,9 +22,9 @@ from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Table, group, spread
 from noiseproof.papers.fits import Trained, cell
 from noiseproof.recipes import recipe
-from noiseproof.runs.drawing import legend_below, new_figure
+from noiseproof.runs.drawing import BLUE, GREEN, RED, legend_below, new_figure
 
-COLOURS = {"lnsgd-ls": "#1e8449", "lnsgd-s": "#2471a3", "fbgd-ls": "#c0392b"}  # of the algorithms, in the paper's order
+COLOURS = {"lnsgd-ls": GREEN, "lnsgd-s": BLUE, "fbgd-ls": RED}  # of the algorithms, in the paper's order
 
 
 class Figure2(Trained):
@@ -111,7 +111,7 @@ class Stacks(Trained):
         "sop": "sop",
         "label_noise(sop)": "sop",
     }
-    colours: ClassVar[dict[str, str]] = {"ce": "#7f8c8d", "elr": "#2471a3", "sop": "#1e8449"}
+    colours: ClassVar[dict[str, str]] = {"ce": "#7f8c8d", "elr": BLUE, "sop": GREEN}
     options: ClassVar[dict[str, Any]] = {
         "model": "mlp", "batch_size": 64, "lr": 0.05, "schedule": "cosine", "val": 0.1, "eval_examples": 1000,
     }  # fmt: skip

@@ -13,19 +13,19 @@ import numpy as np
 import torch
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import BLUE, GREEN, GREY, RED, frame, mean_and_range, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.early_stopping import clusters
 from noiseproof.papers.early_stopping.bounds import Guarantee, certify
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.sane import contrast
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 
 FRESH = 1000  # added to the seed of the inputs: of those to test with
-PURPLE = "#8e44ad"
+PURPLE, GREY = "#8e44ad", "0.5"
 
 
 def _of(done: list[Done], **wanted: Any) -> list[dict[str, Any]]:
-    """The figures of the cells in which these are so."""
-    return [one.figures for one in done if wanted.items() <= one.cell.items()]
+    return [one.figures for one in where(done, **wanted)]
 
 
 def _range(values: list[float], form: str = ".2f") -> str:
@@ -200,7 +200,7 @@ class Theorem2(Experiment):
 
     def _draw_recovery(self, axis: Any, done: list[Done]) -> None:
         for values, colour in self.VALUES:
-            part = _of(done, values=values)
+            part = _of(done, kind="recovery", values=values)
             if not part:
                 continue
             mean = 100 * np.mean([one["right"] for one in part], axis=0)
@@ -231,7 +231,7 @@ class Theorem2(Experiment):
             text += f"{_range([run['of_claim'] for run in runs])}, of our bound at most "
             rows.append(["clock", f"α = {value}", text + f"{max(run['of_bound'] for run in runs):.2f}"])
         for values, _ in self.VALUES:
-            if part := _of(done, values=values):
+            if part := _of(done, kind="recovery", values=values):
                 text = f"claimed from α = {part[0]['claimed']:.2f}, true from {_range([one['from'] for one in part])}, "
                 text += f"enough above {_range([one['enough'] for one in part], '.3f')}"
                 rows.append(["recovery", f"{values} labels, δ = {part[0]['delta']:.2g}", text])

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import RED, frame, legend_below, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.sop import convex, linear, recovery
 from noiseproof.papers.sop.linear import relative_difference, relative_error
+from noiseproof.runs.drawing import RED, legend_below, name_axes, new_figure
 
 LOG_GAMMA = -8.0  # γ of Figure 2
 STEP = 0.01  # of gradient descent in Figure 2: see `linear.descend`
@@ -132,7 +133,7 @@ class Figure3(Experiment):
         figure = new_figure(9.6, 6.8)
         axes = figure.subplots(2, 2, sharex=True)
         for row, (fixed, varied) in enumerate((("rank", "sparsity"), ("sparsity", "rank"))):
-            lines = sorted((one for one in done if one.cell[fixed] == 20), key=lambda one: one.cell[varied])
+            lines = sorted(where(done, **{fixed: 20}), key=lambda one: one.cell[varied])
             colours = colormaps["viridis"](np.linspace(0, 0.88, len(lines)))
             for axis, key in zip(axes[row], ("theta", "s"), strict=True):
                 for one, colour in zip(lines, colours, strict=True):
@@ -209,7 +210,7 @@ class Figure4(Experiment):
         for axis, key in zip(axes, ("theta", "s", "certified"), strict=True):
             corner = key == "certified"
             sparsities = self.CORNER_SPARSITIES if corner else self.WIDE
-            part = sorted((o for o in done if o.cell["sparsity"] == list(sparsities)), key=lambda o: o.cell["rank"])
+            part = sorted(where(done, sparsity=list(sparsities)), key=lambda one: one.cell["rank"])
             ranks = [one.cell["rank"] for one in part]
             values = 100 * np.array([one.figures[key] for one in part]).T / trials  # (k, r)
             label = "trials in which (28) holds, %" if corner else "trials recovered, %"
@@ -235,7 +236,7 @@ class Figure4(Experiment):
 
     def table(self, done: list[Done]) -> Table:
         rows = []
-        for one in (one for one in done if one.cell["sparsity"] == list(self.CORNER_SPARSITIES)):
+        for one in where(done, sparsity=list(self.CORNER_SPARSITIES)):
             trials, certified = one.cell["trials"], one.figures["certified"]
             reach = [k for k, n in zip(one.cell["sparsity"], one.figures["both"], strict=True) if n == trials]
             row = (one.cell["rank"], *certified[:2], max(reach, default=0), sum(one.figures["failed"]))

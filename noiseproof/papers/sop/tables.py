@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
 from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
@@ -31,12 +31,6 @@ def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) ->
         kind = kind.replace("sop-", "sop-plus-", 1)
     options = recipe(kind)
     return options if method in ("sop", "sop_plus") else {**options, "method": method}
-
-
-def _rows(groups: dict[Any, list[dict[str, Any]]], *keys: str) -> list[list[str]]:
-    """What the cells of a group share, and means of their figures; areas under curves are no percentages."""
-    areas = ("auroc", "auprc")
-    return [[*key, *(spread([f[k] for f in fs], percent=k not in areas) for k in keys)] for key, fs in groups.items()]
 
 
 class Figure1(Trained):
@@ -70,7 +64,7 @@ class Figure1(Trained):
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["data"], c["noise"] or "none", c["method"]))
         header = ["data", "noise", "method", "noisy labels fitted", "test, last", "test, best"]
-        return header, _rows(groups, "fitted", "last", "best")
+        return header, [[*key, *spreads(fs, "fitted", "last", "best")] for key, fs in groups.items()]
 
 
 class _Compared(Compared):
@@ -163,7 +157,10 @@ class CIFAR10N(Trained):
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["labels"], c["method"]))
         header = ["labels", "method", "test, last", "test, best", "wrong labels memorised", "AUROC", "AUPRC"]
-        return header, _rows(groups, "last", "best", "memorised", "auroc", "auprc")
+        return header, [
+            [*key, *spreads(fs, "last", "best", "memorised"), *spreads(fs, "auroc", "auprc", percent=False)]
+            for key, fs in groups.items()
+        ]
 
 
 class Digits(Trained):
@@ -183,21 +180,15 @@ class Digits(Trained):
         ]
 
     def draw(self, done: list[Done], path: Path) -> None:
-        bars({key: [f["last"] for f in fs] for key, fs in self._columns(done).items()}, path, self.title)
+        groups = group(done, lambda c: (c["method"], self.heading.format(**c)))
+        bars({key: [f["last"] for f in fs] for key, fs in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
-        figures = self._columns(done)
-        methods, columns = (list(dict.fromkeys(key[i] for key in figures)) for i in (0, 1))
+        def entry(figures: list[dict[str, Any]]) -> str:
+            return ", ".join(spreads(figures, "last") + spreads(figures, "auroc", percent=False))
 
-        def entry(runs: list[dict[str, Any]]) -> str:
-            return f"{spread([f['last'] for f in runs])}, {spread([f['auroc'] for f in runs], percent=False)}"
-
-        rows = [[method, *(entry(figures[method, column]) for column in columns)] for method in methods]
-        return ["test accuracy, last; AUROC", *columns], rows
-
-    def _columns(self, done: list[Done]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """The figures by method and column."""
-        return group(done, lambda c: (c["method"], self.heading.format(**c)))
+        corner = "test accuracy, last; AUROC"
+        return crossed(done, corner, lambda c: c["method"], lambda c: self.heading.format(**c), entry)
 
 
 class Variants(Digits):
