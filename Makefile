@@ -31,11 +31,11 @@ bench: .venv/installed-bench
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,theory]"
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev]"
 	touch $@
 
 .venv/installed-bench: .venv/installed
-	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia,theory,bench]"
+	$(BIN)/pip install $(PIP_QUIET) -c constraints.txt -e ".[dev,kornia,bench]"
 	touch $@
 
 clean:

@@ -1,73 +1,63 @@
-"""The annealing experiments at toy size: their cells, their figures, their picture and table."""
+"""The laboratory of annealing: a small part of each grid, and that a table says what the cells do."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
-from papers.support import shown
+import numpy as np
+import pytest
+from papers.support import run, shown
 
-from noiseproof import recipes
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Done
-from noiseproof.papers.label_noise.figures import COLOURS, Figure2, Stacks
+from noiseproof.papers.experiment import Experiment
+from noiseproof.papers.label_noise import annealing_figures
+from noiseproof.papers.label_noise.annealing_figures import Curves, Regimes, interval
 
-
-def test_equally_many_iterations_and_the_papers_recipes() -> None:
-    experiment = Figure2()
-    for cell in experiment.cells("small", 1):
-        options = cell["fit"]
-        assert options["epochs"] * experiment.examples / options["batch_size"] == experiment.iterations
-    for cell in experiment.cells("paper", 1):
-        options = cell["fit"]
-        assert options == recipes.recipe(cell["method"])
-        assert options["epochs"] * 50_000 / options["batch_size"] == 400_000
+TINY = {"d": 10, "m": 20, "r": 1.0, "q_scale": 3.0, "eta1": 0.5, "eta2": 0.1, "eta_full": 0.5, "time": 60.0}
 
 
-class Toy(Figure2):
-    """The three algorithms on digits."""
-
-    examples, iterations = 256, 48
-    sets = {"digits": (None, 8)}  # noqa: RUF012
-
-    def small(self, name: str, width: int) -> dict:
-        return super().small(name, width) | {"model": "mlp"}
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annealing_figures, "BASE", annealing_figures.BASE | TINY)
+    monkeypatch.setattr(Regimes, "TESTS", 200)
+    monkeypatch.setattr(Curves, "TESTS", 200)
 
 
-def test_figure_2(tmp_path: Path) -> None:
-    experiment = Toy()
-    done = [Done(cell, experiment.run(cell, DataDir())) for cell in experiment.cells("small", 2)]
-    [row] = shown(experiment, done, tmp_path)
-    assert row[0] == "digits"
-    assert row[-1].endswith("of 2 seeds")
+@pytest.mark.parametrize("kind", [Regimes, Curves])
+def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
+    cells = [json.dumps(cell, sort_keys=True) for cell in kind().cells("small", None)]
+    assert len(set(cells)) == len(cells)
+
+
+def test_regimes_run_and_compare_seed_by_seed(tmp_path: Path) -> None:
+    experiment = Regimes()
+    cells = [cell for cell in experiment.cells("small", 2) if cell["change"] in ({}, {"delta": 0.1})]
+    done = run(experiment, cells)
+    rows = shown(experiment, done, tmp_path)
+    base = next(row for row in rows if row[0] == "base")
+    ends = {(one.cell["algorithm"], one.cell["seed"]): one.figures["end"] for one in done if not one.cell["change"]}
+    for column, key in ((4, "error_p"), (6, "error")):
+        difference = [100 * (ends["lnsgd-s", seed][key] - ends["lnsgd-ls", seed][key]) for seed in (100, 101)]
+        mean, half = interval(difference)
+        assert base[column] == f"{mean:+.3f} ± {half:.3f}"
+    noisier = next(row for row in rows if row[0] == "δ = 0.1")
+    assert noisier[3] == base[3]  # full batch has no label noise: as at the base
+    assert next(row for row in rows if row[0] == "κ = 0.7")[1:] == [""] * 7  # not run here
+
+
+def test_curves_end_where_the_run_ends(tmp_path: Path) -> None:
+    experiment = Curves()
+    done = run(experiment, [cell for cell in experiment.cells("small", 1) if cell["setting"] == "base"])
+    shown(experiment, done, tmp_path)
     for one in done:
-        assert len(one.figures["curves"]["test_accuracy"]) == one.cell["fit"]["epochs"]
-    assert [one.cell["method"] for one in done[::2]] == list(COLOURS)
-    assert done[-1].figures["last"] > 0.3
+        assert np.all(np.diff(one.figures["time"]) > 0)
+        assert len(one.figures["error_p"]) == len(one.figures["event"])
+    assert "W_noise" in done[0].figures
+    assert "W_noise" not in done[2].figures  # full batch
 
 
-def test_the_order_is_counted_by_seed() -> None:
-    accuracy = {"lnsgd-ls": (0.9, 0.8), "lnsgd-s": (0.8, 0.85), "fbgd-ls": (0.7, 0.7)}
-    done = [
-        Done({"data": "d", "method": name, "examples": 10}, {"last": values[seed], "fitted": 1.0})
-        for name, values in accuracy.items()
-        for seed in range(2)
-    ]
-    [[*_, versus_s, versus_fbgd, order]] = Figure2().table(done)[1]
-    assert (versus_s, versus_fbgd, order) == ("+2.5 ± 10.6", "+15.0 ± 7.1", "in 1 of 2 seeds")
-
-
-class Few(Stacks):
-    """One kind of noise, two stacks, digits."""
-
-    noises = ("symmetric:0.4",)
-    stacks = {"ce": "ce", "label_noise(ce)": "ce"}  # noqa: RUF012
-    sets = {"digits": {"epochs": 3}}  # noqa: RUF012
-    examples = 300
-
-
-def test_stacks(tmp_path: Path) -> None:
-    experiment = Few()
-    done = [Done(cell, experiment.run(cell, DataDir())) for cell in experiment.cells("small", 2)]
-    plain, noisy = shown(experiment, done, tmp_path)
-    assert "(" not in plain[-1]
-    assert "(+" in noisy[-1] or "(-" in noisy[-1]
+def test_interval_is_students() -> None:
+    mean, half = interval([1.0, 2.0, 4.0])
+    assert (mean, half) == pytest.approx((7 / 3, 4.302653 * math.sqrt(7 / 3) / math.sqrt(3)))
+    assert math.isnan(interval([1.0])[1])

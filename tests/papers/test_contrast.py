@@ -59,7 +59,6 @@ def test_a_crop_that_guesses_for_itself_only_slows_the_clock() -> None:
     refined = contrast.descend(net, data, lambda t: 0.75, step=0.2, steps=40, watch=watch)
     plain = clusters.descend(net, data.x, data.label, step=0.05, steps=40, watch=watch)
     torch.testing.assert_close(refined.outputs, plain.outputs, rtol=1e-10, atol=1e-12)
-    assert contrast.clock(lambda t: 0.75, watch).tolist() == [0.25 * t for t in watch]
 
 
 def test_positives_are_other_crops_of_the_same_sample() -> None:
@@ -116,7 +115,7 @@ def test_a_clock_that_stops_is_early_stopping() -> None:
     path = contrast.descend(net, data, alpha, step=0.2, steps=500, watch=[10, 500])
     assert torch.equal(path.outputs[0], path.outputs[1])
     assert not torch.allclose(path.outputs[1], data.label, atol=0.1)
-    assert float(contrast.clock(alpha, [500])[0]) == pytest.approx(5.5)
+    assert sum(1 - alpha(t) for t in range(500)) == pytest.approx(5.5)
 
 
 # --- Theorem 2: the bounds ---
@@ -136,7 +135,7 @@ def test_the_bounds_hold_at_every_iteration(seed: int, last: float) -> None:
     assert (
         contrast.label_error(path.labels, data.truth) <= contrast.label_bound(data.label, data.truth, a, bound)
     ).all()
-    with pytest.raises(InputError, match="step must be at most"):
+    with pytest.raises(InputError, match="step must be a number in"):
         contrast.error_bound(net, data, given, alpha, at, step=2 * given.step)
 
 
@@ -249,13 +248,16 @@ def test_similarities_agree_with_their_twin() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda d, n: contrast.descend(n, d, lambda t: 1.5, step=0.1, steps=1), r"alpha must lie in \[0, 1\], got 1.5"),
+        (
+            lambda d, n: contrast.descend(n, d, lambda t: 1.5, step=0.1, steps=1),
+            r"alpha of iteration 0 must be a number in \[0, 1\], got 1.5",
+        ),
         (lambda d, n: contrast.descend(n, d, lambda t: 0.0, step=0.1, steps=1, watch=[2]), "watch must rise within"),
         (lambda d, n: contrast.descend(n, d, lambda t: 0.0, step=1e6, steps=400), "diverged before iteration"),
-        (lambda d, n: contrast.limit(d.label, contrast.itself, 1.0), r"alpha must lie in \[0, 1\)"),
-        (lambda d, n: contrast.enough_alpha(1.0, 0.5, 2.0), r"error must lie in \[0, delta/2 = 0.5\)"),
-        (lambda d, n: contrast.enough_alpha(1.0, 0.1, 0.5), "largest be at least delta"),
-        (lambda d, n: contrast.construction(0.5), r"a must lie in \(0, 1/2\)"),
+        (lambda d, n: contrast.limit(d.label, contrast.itself, 1.0), r"alpha must be a number in \[0, 1\)"),
+        (lambda d, n: contrast.enough_alpha(1.0, 0.5, 2.0), r"error must be a number in \[0, 0.5\)"),
+        (lambda d, n: contrast.enough_alpha(1.0, 0.1, 0.5), "largest must be a number, 1 or more"),
+        (lambda d, n: contrast.construction(0.5), r"a must be a number in \(0, 0.5\)"),
         (lambda d, n: contrast.fit_construction(contrast.construction(0.4), temperature=0, seed=0), "temperature"),
     ],
 )

@@ -154,9 +154,8 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_of_trained_networks_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from noiseproof.papers.sop.tables import Variants
 
-    monkeypatch.setattr(Variants, "kinds", ("symmetric:0.4",))
+    monkeypatch.setattr(Variants, "settings", (("symmetric:0.4", 2),))  # two epochs
     monkeypatch.setattr(Variants, "methods", ("ce", "sop(variant='paper')"))
-    monkeypatch.setattr(Variants, "options", {**Variants.options, "epochs": 2})
     result = CliRunner().invoke(app, ["reproduce", "sop-variants", "--seeds", "1", "--out", str(tmp_path), "-q"])
     assert result.exit_code == 0, result.output
     assert "symmetric:0.4" in result.output

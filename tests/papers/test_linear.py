@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,10 @@ def close(found: Any, expected: Any, tol: float) -> None:
     np.testing.assert_array_less(np.linalg.norm(found - expected), tol * np.linalg.norm(expected) + 1e-300)
 
 
-def needs_cvxpy() -> None:
-    pytest.importorskip("cvxpy")
-
-
 # --- data ---
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 8), sparsity=st.integers(1, 8))
 def test_simulate_is_section_3_2(seed: int, rank: int, sparsity: int) -> None:
     J, theta, s, y = linear.simulate(8, 11, rank, sparsity, seed)
@@ -69,13 +64,14 @@ def test_descent_is_equation_16() -> None:
 def test_flow_is_descent_with_small_steps() -> None:
     J, _, _, y = linear.simulate(6, 9, 2, 2, 1)
     alpha, gamma, end = 10.0, np.exp(-3.0), 0.02
-    flow = linear.flow(J, y, alpha, [0.0, end], log_gamma=-3.0)
-    assert not flow.theta[0].any()
+    theta, nu = slow.flow(J, y, alpha, gamma, [0.0, end])
+    assert not theta[0].any()
     coarse, fine = (slow.descent(J, y, alpha, gamma, end / n, n) for n in (5_000, 10_000))
     extrapolated = [2 * b - a for a, b in zip(coarse, fine, strict=True)]  # Euler's error is of order τ
-    close(flow.theta[1], extrapolated[0], 1e-6)
-    close(gamma * np.exp(2 * alpha * flow.nu[1]), extrapolated[1], 1e-6)  # u of Eq. (20)
-    close(flow.s[1], extrapolated[1] ** 2 - extrapolated[2] ** 2, 1e-5)
+    close(theta[1], extrapolated[0], 1e-6)
+    close(gamma * np.exp(2 * alpha * nu[1]), extrapolated[1], 1e-6)  # u of Eq. (20)
+    s = 2 * gamma**2 * np.sinh(4 * alpha * nu[1])
+    close(s, extrapolated[1] ** 2 - extrapolated[2] ** 2, 1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -83,13 +79,14 @@ def test_flow_is_descent_with_small_steps() -> None:
 def test_flow_ends_at_its_limit(seed: int, alpha: float) -> None:
     J, _, _, y = linear.simulate(*FIGURE_2, seed)
     limit = linear.flow_limit(J, y, alpha)
-    path = linear.flow(J, y, alpha, [1e-4, 1e6])
-    close(path.theta[1], limit.theta, 1e-7)
-    close(path.s[1], limit.s, 1e-6)
-    assert relative_difference(path.s[0], limit.s) > 1e-2  # and it had to move to get there
+    theta, nu = slow.flow(J, y, alpha, np.exp(-8.0), [1e-4, 1e6])
+    s = 2 * np.exp(-16.0) * np.sinh(4 * alpha * nu)
+    close(theta[1], limit.theta, 1e-7)
+    close(s[1], limit.s, 1e-6)
+    assert relative_difference(s[0], limit.s) > 1e-2  # and it had to move to get there
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @example(seed=494, log_alpha=-2.0, log_gamma=-500.0)
 @given(seed=st.integers(0, 10**6), log_alpha=st.floats(-2, 6), log_gamma=st.sampled_from([-1.0, -8.0, -32.0, -500.0]))
 def test_limit_satisfies_its_equations(seed: int, log_alpha: float, log_gamma: float) -> None:
@@ -155,7 +152,7 @@ def test_descent_extrapolated_to_small_steps_is_the_flow() -> None:
 # --- the convex program ---
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 5), sparsity=st.integers(1, 7), log_lam=st.floats(-6, 3))
 def test_convex_against_coordinate_ascent(seed: int, rank: int, sparsity: int, log_lam: float) -> None:
     J, _, _, y = linear.simulate(7, 5, rank, sparsity, seed)
@@ -194,26 +191,24 @@ def instances(count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray, float
 
 def check_against_cvxpy(count: int, seed: int) -> None:
     for J, y, lam in instances(count, seed):
-        ours, theirs = convex.solve(J, y, lam), convex.solve_cvxpy(J, y, lam)
+        ours, (theta, s) = convex.solve(J, y, lam), slow.convex_by_cvxpy(J, y, lam)
         reach = np.linalg.norm(J, 2) * lam  # θ = Jᵀν with |ν| ≤ λ
-        assert np.linalg.norm(ours.theta - theirs.theta) <= 1e-6 * max(np.linalg.norm(ours.theta), 1e-3 * reach)
-        assert np.linalg.norm(ours.s - theirs.s) <= 1e-6 * max(np.linalg.norm(ours.s), 1e-3 * np.linalg.norm(y))
+        assert np.linalg.norm(ours.theta - theta) <= 1e-6 * max(np.linalg.norm(ours.theta), 1e-3 * reach)
+        assert np.linalg.norm(ours.s - s) <= 1e-6 * max(np.linalg.norm(ours.s), 1e-3 * np.linalg.norm(y))
         primal = 0.5 * ours.theta @ ours.theta + lam * np.abs(ours.s).sum()
         assert ours.gap <= 1e-8 * primal
 
 
 def test_convex_against_cvxpy() -> None:
-    needs_cvxpy()
     check_against_cvxpy(24, 0)
 
 
 @pytest.mark.slow
 def test_convex_against_cvxpy_on_hundreds() -> None:
-    needs_cvxpy()
     check_against_cvxpy(800, 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     whole=st.booleans(),
@@ -265,21 +260,12 @@ def test_labels_without_noise_are_recovered() -> None:
     assert recovery.threshold(clean) < np.inf
 
 
-def test_cvxpy_is_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(InputError, match=r"pip install 'noiseproof\[theory\]'"):
-        convex.solve_cvxpy(np.eye(2), np.ones(2), 1.0)
-
-
 # --- Proposition 3.3: descent finds the convex program's solution ---
 
 
 def gap_on_curve(problem: linear.Problem, lam: float, log_gamma: float) -> tuple[float, float]:
     """Relative difference, in θ and in s, of the flow's limit and (26), at α = −log γ/(2λ)."""
-    limit = linear.flow_limit(problem.J, problem.y, float(linear.alpha_for(lam, log_gamma)), log_gamma=log_gamma)
+    limit = linear.flow_limit(problem.J, problem.y, linear.alpha_for(lam, log_gamma), log_gamma=log_gamma)
     exact = convex.solve(problem.J, problem.y, lam)
     return float(relative_difference(limit.theta, exact.theta)), float(relative_difference(limit.s, exact.s))
 
@@ -318,23 +304,22 @@ def test_below_the_threshold_the_gap_closes_like_1_over_log_gamma(seed: int, sha
 def test_off_the_curve_they_differ() -> None:
     problem = linear.simulate(*FIGURE_2, 0)
     exact = convex.solve(problem.J, problem.y, 1e-3)
-    limit = linear.flow_limit(problem.J, problem.y, float(linear.alpha_for(0.1, -8.0)))
+    limit = linear.flow_limit(problem.J, problem.y, linear.alpha_for(0.1, -8.0))
     assert relative_difference(limit.theta, exact.theta) > 0.5
 
 
 # --- Section 3.3: recovery ---
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), rank=st.integers(1, 6))
 def test_coherence_and_condition(seed: int, rank: int) -> None:
     J = linear.simulate(60, 30, rank, 1, seed).J
-    mu = recovery.coherence(J)
-    assert mu == pytest.approx(slow.coherence(J), rel=1e-9)
+    mu = slow.coherence(J)
     assert 1 <= mu <= 60 / rank + 1e-9
     for k in (1, 2, 3):
         rho = recovery.null_space_constant(J, k)
-        assert recovery.certified(J, k) == (k**2 * rank < 60 / (4 * mu))  # Eq. (28)
+        assert (rho < 1) == (k**2 * rank < 60 / (4 * mu))  # Eq. (28)
         if rho < np.inf:
             assert k**2 * rank == pytest.approx(60 / mu * (rho / (1 + rho)) ** 2)  # (B.22) with equality
 
@@ -350,11 +335,6 @@ def test_threshold_scales_with_the_problem(scale: float) -> None:
     one = linear.simulate(20, 40, 3, 3, 0)
     scaled = linear.Problem(one.J, one.theta * scale, one.s * scale, one.y * scale)
     assert recovery.threshold(scaled) == pytest.approx(recovery.threshold(one) * scale, rel=3e-4)
-
-
-def test_the_flow_starts_at_zero() -> None:
-    problem = linear.simulate(5, 8, 2, 1, 0)
-    assert (linear.flow(problem.J, problem.y, 1.0, [0.0]).theta == 0).all()
 
 
 def test_no_threshold_when_all_labels_are_wrong() -> None:
@@ -424,14 +404,13 @@ def stacked(point: Point) -> np.ndarray:
     return np.concatenate(point)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_gradient_and_hessian(seed: int) -> None:
+def test_hessian(seed: int) -> None:
     generator = np.random.default_rng(seed)
     J, y = generator.standard_normal((4, 6)), generator.standard_normal(4)
     point = Point(*(generator.standard_normal(n) for n in (6, 4, 4)))
-    g, H = slow.gradient_and_hessian(J, y, stacked(point))
-    np.testing.assert_allclose(linear.gradient(J, y, point), g, atol=1e-12)
+    _, H = slow.gradient_and_hessian(J, y, stacked(point))
     np.testing.assert_allclose(linear.hessian(J, y, point), H, atol=1e-12)
     d = tuple(generator.standard_normal(n) for n in (6, 4, 4))
     r = J @ point.theta + point.u**2 - point.v**2 - y
@@ -439,14 +418,14 @@ def test_gradient_and_hessian(seed: int) -> None:
     assert form == pytest.approx(np.concatenate(d) @ H @ np.concatenate(d), rel=1e-9, abs=1e-9)  # (B.2) is right
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(5, 12))
 def test_other_critical_points_are_strict_saddles(seed: int, size: int) -> None:
     J, generator = linear.simulate(12, 15, 4, 3, seed).J, np.random.default_rng(seed)
     y, rows = generator.standard_normal(12), generator.choice(12, size, replace=False)
     point = linear.critical_point(J, y, rows)
     r = J @ point.theta + point.u**2 - point.v**2 - y
-    np.testing.assert_allclose(linear.gradient(J, y, point), 0, atol=1e-9)
+    np.testing.assert_allclose(slow.gradient_and_hessian(J, y, stacked(point))[0], 0, atol=1e-9)
     assert np.abs(r).max() > 1e-6  # not a global minimiser
     lowest = np.linalg.eigvalsh(linear.hessian(J, y, point))[0]
     assert lowest <= -2 * np.abs(r).max() * (1 - 1e-9)  # the directions of the proof
@@ -459,7 +438,7 @@ def test_critical_points_are_global_when_the_model_can_fit_everything() -> None:
         np.testing.assert_allclose(J @ point.theta + point.u**2 - point.v**2, y, atol=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_global_minimisers_have_no_descent_direction(seed: int) -> None:
     J, _, _, y = linear.simulate(10, 14, 3, 2, seed)
@@ -476,21 +455,17 @@ def test_global_minimisers_have_no_descent_direction(seed: int) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: linear.simulate(5, 8, 6, 1, 0), "rank must lie in 1..5"),
-        (lambda: linear.simulate(5, 8, 2, 0, 0), "sparsity must lie in 1..5"),
+        (lambda: linear.simulate(5, 8, 6, 1, 0), "rank must be a whole number, from 1 to 5"),
+        (lambda: linear.simulate(5, 8, 2, 0, 0), "sparsity must be a whole number, from 1 to 5"),
         (lambda: convex.solve(np.eye(3), np.ones(2), 1.0), "same N, got"),
         (lambda: convex.solve(np.eye(2), [1.0, np.nan], 1.0), "must be finite"),
         (lambda: convex.solve(np.eye(2), np.ones(2), [0.1, -1.0]), "lam must be finite and above 0"),
         (lambda: convex.solve(np.ones((3, 2, 2)), np.ones(2), [0.1, 1.0]), "equally many"),
-        (lambda: linear.alpha_for(0.1, 2.0), "log_gamma must be"),
-        (lambda: linear.descend(np.eye(2), np.ones(2), 1.0, step=0.5), "step must lie in"),
+        (lambda: linear.alpha_for(0.1, 2.0), r"log_gamma must be a number in \(-inf, 0\), got 2.0; the paper has -8"),
+        (lambda: linear.descend(np.eye(2), np.ones(2), 1.0, step=0.5), r"step must be a number in \(0, 0.25\)"),
         (lambda: linear.descend(np.eye(2), np.ones(2), 0.0), "alpha must be"),
-        (lambda: linear.flow(np.eye(2), np.ones(2), 1.0, [1.0, 0.5]), "rising"),
-        (lambda: linear.flow(np.eye(2), np.ones(2), 1.0, [1.0, np.nan]), "rising"),
-        (lambda: linear.flow(np.eye(2), np.ones(2), [1.0, 2.0], [1.0]), "alpha a number"),
+        (lambda: linear.flow_limit(np.eye(2), np.ones(2), [1.0, 2.0]), "alpha must be a number above 0"),
         (lambda: linear.flow_limit(np.ones((3, 2, 2)), np.ones(2), 1.0), r"J must be \(N, p\)"),
-        (lambda: recovery.coherence(np.zeros((3, 2))), "other than 0"),
-        (lambda: recovery.threshold(linear.simulate(5, 8, 1, 1, 0), low=2.0, high=1.0), "below high"),
     ],
 )
 def test_bad_input(call: Any, words: str) -> None:

@@ -35,6 +35,22 @@ def slope(z: float) -> float:
     return -1 / (1 + math.exp(z))
 
 
+def smoothed(z: float, delta: float) -> float:
+    """ℓ̄(z), the mean of ℓ(σz)."""
+    return delta * loss(-z) + (1 - delta) * loss(z)
+
+
+def smoothed_slope(z: float, delta: float) -> float:
+    """ℓ̄'(z)."""
+    return (1 - delta) * slope(z) - delta * slope(-z)
+
+
+def noise(z: float, sigma: int, delta: float) -> float:
+    """ε_t for σ_t = sigma, D.1."""
+    big_gamma = slope(z) + slope(-z)
+    return delta * big_gamma if sigma == 1 else -(1 - delta) * big_gamma
+
+
 def predict(W: Array, V: Array, w: Array, v: Array, x1: Array, x2: Array, joint: bool) -> float:
     """f(x): of the proofs, Σ w_i σ(W_i x₁) + Σ v_i σ(V_i x₂); joint, of Section 2: Σ w_i σ(W_i x₁ + V_i x₂)."""
     total = 0.0
@@ -66,11 +82,9 @@ def label_noise_sgd(
     for i, sigma in zip(index, flip, strict=True):
         margin = y[i] * predict(W, V, w, v, x1[i], x2[i], joint)
         by_W, by_V = gradient(W, V, w, v, x1[i], x2[i], joint)
-        smoothed = (1 - delta) * slope(margin) - delta * slope(-margin)  # ℓ̄'
-        big_gamma = slope(margin) + slope(-margin)
-        epsilon = delta * big_gamma if sigma == 1 else -(1 - delta) * big_gamma
-        W_signal -= rate * smoothed * y[i] * by_W
-        V_signal -= rate * smoothed * y[i] * by_V
+        signal, epsilon = smoothed_slope(margin, delta), noise(margin, sigma, delta)
+        W_signal -= rate * signal * y[i] * by_W
+        V_signal -= rate * signal * y[i] * by_V
         W_noise -= rate * epsilon * y[i] * by_W
         V_noise -= rate * epsilon * y[i] * by_V
         W -= rate * sigma * slope(sigma * margin) * y[i] * by_W

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
+from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 from torch import Tensor
 
@@ -19,6 +21,28 @@ def descent(
     return theta, u, v
 
 
+def flow(J: np.ndarray, y: np.ndarray, alpha: float, gamma: float, times: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """θ (T, p) and ν (T, N) of the gradient flow (17) at rising times, by LSODA, which switches to stiff steps.
+
+    In x = 4αν, for which θ = Jᵀν and u² − v² = 2γ² sinh x: Eqs. (20), (21).
+    """
+    K = J @ J.T
+
+    def slope(_: float, x: np.ndarray) -> np.ndarray:
+        return 4 * alpha * (y - 2 * gamma**2 * np.sinh(x)) - K @ x  # 4αν' = −4αr
+
+    def jacobian(_: float, x: np.ndarray) -> np.ndarray:
+        return -K - 8 * alpha * gamma**2 * np.diag(np.cosh(x))
+
+    with np.errstate(over="ignore", invalid="ignore"):  # a trial step that overflows is rejected
+        path = solve_ivp(
+            slope, (0.0, times[-1]), np.zeros_like(y), "LSODA", t_eval=times, jac=jacobian, rtol=1e-9, atol=1e-9
+        )
+    assert path.success, path.message
+    nu = path.y.T / (4 * alpha)
+    return nu @ J, nu
+
+
 def convex(J: np.ndarray, y: np.ndarray, lam: float, sweeps: int) -> tuple[np.ndarray, np.ndarray]:
     """θ and s of Eq. (26) by coordinate ascent on its dual, yᵀν − ½‖Jᵀν‖² over |ν_i| ≤ λ."""
     nu, theta = np.zeros(len(y)), np.zeros(J.shape[1])
@@ -28,6 +52,15 @@ def convex(J: np.ndarray, y: np.ndarray, lam: float, sweeps: int) -> tuple[np.nd
             theta += (new - nu[i]) * row
             nu[i] = new
     return theta, y - J @ theta
+
+
+def convex_by_cvxpy(J: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:
+    """θ and s of Eq. (26) by CVXPY and Clarabel."""
+    cp = pytest.importorskip("cvxpy")
+    theta, s = cp.Variable(J.shape[1]), cp.Variable(J.shape[0])
+    program = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(theta) + lam * cp.norm1(s)), [J @ theta + s == y])
+    program.solve(solver="CLARABEL", tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
+    return theta.value, s.value
 
 
 def compact_svd(J: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

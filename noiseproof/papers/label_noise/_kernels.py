@@ -26,7 +26,7 @@ def block(H, G, x2, y, flip, slot, rate, delta, w, v, V, V_signal, V_noise, patt
     Args:
         H: (B, m), products of the block's x₁ with the W before it; overwritten. G: (B, B), of these x₁ with each other.
         x2: (T, 2), y, flip: (T,); slot: (T,), where an example's row in H is, −1 for x₁ = 0.
-        w, v: (m,), the output weights; V, V_signal, V_noise: (2, m).
+        w, v: (m,), the output weights, the same if joint; V, V_signal, V_noise: (2, m).
     """
     m = w.shape[0]
     zero = w[0] - w[0]
@@ -40,27 +40,22 @@ def block(H, G, x2, y, flip, slot, rate, delta, w, v, V, V_signal, V_noise, patt
                 before = pattern[a]
                 for j in range(m):
                     row[j] += scale * before[j]
-        f = zero
         for j in range(m):
             h[j] = along_z * V[0, j] + along_zeta * V[1, j]
-        if joint:  # one unit sees x₁ and x₂
-            if b >= 0:
-                for j in range(m):
-                    h[j] += row[j]
+        if joint and b >= 0:  # one unit sees x₁ and x₂
             for j in range(m):
-                p2[j] = w[j] if h[j] >= zero else zero
-                f += p2[j] * h[j]
-            if b >= 0:
-                pattern[b] = p2
-        else:
+                h[j] += row[j]
+        f = zero
+        for j in range(m):
+            p2[j] = v[j] if h[j] >= zero else zero
+            f += p2[j] * h[j]
+        if joint and b >= 0:
+            pattern[b] = p2
+        elif b >= 0:
+            p1 = pattern[b]
             for j in range(m):
-                p2[j] = v[j] if h[j] >= zero else zero
-                f += p2[j] * h[j]
-            if b >= 0:
-                p1 = pattern[b]
-                for j in range(m):
-                    p1[j] = w[j] if row[j] >= zero else zero
-                    f += p1[j] * row[j]
+                p1[j] = w[j] if row[j] >= zero else zero
+                f += p1[j] * row[j]
         margin = y[t] * f
         right = -1.0 / (1.0 + np.exp(margin))  # ℓ'(z)
         wrong = -1.0 - right  # ℓ'(−z), since ℓ'(z) + ℓ'(−z) = −1

@@ -30,7 +30,7 @@ are kept as their two coordinates along z and ζ/r, and the other d − 2 column
 Differs from the paper: Γ is −1 for every z, so that ε_t does not depend on the path and 𝕍[ε_t] = δ(1 − δ) is exact in
 Proposition 21. Section 2 has one m × 2d matrix U, whose units see x₁ and x₂ together; then f is not r + g, which all
 proofs use. The default is the network of the proofs, m units for each feature; `joint=True` is that of Section 2, with
-r = f(x₁, 0), g = f(0, x₂). Appendix E.1 lets the sums of Ū, Ũ end one step early; D.1 is right. ε₂ may be given: at
+r = f(x₁, 0), g = f(0, x₂). Appendix E.1 lets the sums of Ū, Ũ end one step early; D.1 is right. ε₂ is given: at
 sizes one can run √(ε₁/q) can be above the loss of the annealing.
 """
 
@@ -44,9 +44,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.errors import InputError, unknown
+from noiseproof import checks
+from noiseproof.errors import unknown
 
-KINDS = ("p", "q", "both")  # P only, Q only, mixed
+KINDS = {"p": 0, "q": 2, "both": 1}  # P only, Q only, mixed: in the order of their numbers examples come
 BLOCK = 64  # examples with x₁ that share one matrix product
 
 
@@ -59,8 +60,12 @@ class Problem(NamedTuple):
     q0: float
     r: float
     gamma0: float
-    p_scale: float  # x₁ and x₂ are multiplied by these: 1 in the paper
-    q_scale: float
+    q_scale: float  # x₂ is multiplied by this: 1 in the paper
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the kinds of examples."""
+        return {"p": self.p0, "q": self.q0, "both": max(0.0, 1 - self.p0 - self.q0)}
 
 
 class Data(NamedTuple):
@@ -120,25 +125,16 @@ class Run(NamedTuple):
 # --- data ---
 
 
-def problem(
-    d: int, kappa: float, *, q0: float = 0.5, p0: float | None = None, r: float | None = None,
-    gamma0: float | None = None, p_scale: float = 1.0, q_scale: float = 1.0,
-) -> Problem:  # fmt: skip
-    """The distribution with N = d/κ², and the paper's p₀, r and γ₀ where none are given.
+def problem(d: int, kappa: float, *, q0: float = 0.5, r: float | None = None, q_scale: float = 1.0) -> Problem:
+    """The distribution with N = d/κ² and the paper's p₀ and γ₀, and its r if none is given.
 
     Raises:
-        InputError: no dimensions, or shares that are no probabilities.
+        InputError: no dimensions, or a q₀ that is no share of what p₀ = κ²/2 leaves.
     """
-    p0 = kappa**2 / 2 if p0 is None else p0
-    if d < 2 or kappa <= 0:
-        raise InputError(f"d must be at least 2 and kappa positive, got {d} and {kappa}")
-    if min(p0, q0) < 0 or p0 + q0 > 1:
-        raise InputError(
-            f"p0 and q0 must be shares that sum to at most 1, got {p0} and {q0}; p0 is kappa²/2 if not given"
-        )
-    r = d**-0.75 if r is None else r
-    gamma0 = d**-0.5 if gamma0 is None else gamma0
-    return Problem(d, round(d / kappa**2), p0, q0, r, gamma0, p_scale, q_scale)
+    checks.integer("d", d, 2)
+    p0 = checks.number("kappa", kappa, 0, ends="()") ** 2 / 2
+    checks.number("q0", q0, 0, 1 - p0)
+    return Problem(d, round(d / kappa**2), p0, q0, d**-0.75 if r is None else r, d**-0.5, q_scale)
 
 
 def draw(law: Problem, n: int, *, seed: int, kind: str | None = None, dtype: torch.dtype = torch.float32) -> Data:
@@ -146,16 +142,16 @@ def draw(law: Problem, n: int, *, seed: int, kind: str | None = None, dtype: tor
     if kind is not None and kind not in KINDS:
         raise unknown("kind of example", kind, KINDS)
     generator = np.random.default_rng(seed)
-    code = {"p": 0, "both": 1, "q": 2}  # in this order they come
-    share = (law.p0, law.q0, max(0.0, 1 - law.p0 - law.q0))
-    codes = [code[one] for one in KINDS]
-    what = np.full(n, code[kind]) if kind else np.sort(generator.choice(codes, n, p=share))
+    if kind is None:
+        what = np.sort(generator.choice(list(KINDS.values()), n, p=list(law.shares.values())))
+    else:
+        what = np.full(n, KINDS[kind])
     y = generator.choice([-1.0, 1.0], n)
     x1 = generator.standard_normal((n, law.d)) / math.sqrt(law.d)
     x1[:, 0] = y * (law.gamma0 + np.abs(x1[:, 0]))  # w* is the first axis
     alpha, b = generator.random(n), generator.choice([-1.0, 1.0], n)
     x2 = alpha[:, None] * np.stack([np.ones(n), np.where(y > 0, 0.0, b * law.r)], axis=1)
-    x1 *= law.p_scale * (what < 2)[:, None]
+    x1 *= (what < 2)[:, None]
     x2 *= law.q_scale * (what > 0)[:, None]
     tensors = [torch.from_numpy(a).to(dtype) for a in (x1, x2, y)]
     return Data(tensors[0], tensors[1], tensors[2], int((what < 2).sum()))
@@ -211,27 +207,6 @@ def logistic(z: Tensor) -> Tensor:
     return torch.nn.functional.softplus(-z, threshold=40.0)
 
 
-def logistic_slope(z: Tensor) -> Tensor:
-    """ℓ'(z)."""
-    return -torch.sigmoid(-z)
-
-
-def smoothed(z: Tensor, delta: float) -> Tensor:
-    """ℓ̄(z), the mean of ℓ(σz)."""
-    return delta * logistic(-z) + (1 - delta) * logistic(z)
-
-
-def smoothed_slope(z: Tensor, delta: float) -> Tensor:
-    """ℓ̄'(z)."""
-    return (1 - delta) * logistic_slope(z) - delta * logistic_slope(-z)
-
-
-def noise(z: Tensor, flip: Tensor, delta: float) -> Tensor:
-    """ε_t for σ_t = flip: mean 0, variance δ(1 − δ)Γ², Proposition 21."""
-    big_gamma = logistic_slope(z) + logistic_slope(-z)
-    return torch.where(flip > 0, delta * big_gamma, -(1 - delta) * big_gamma)
-
-
 # --- steps ---
 
 
@@ -245,7 +220,7 @@ def sgd(
 ) -> None:
     """Label-noise SGD, one step for each of `index` (T,) with σ = `flip` (T,); carries `parts` along if given.
 
-    Exact, and fast because of how a block of examples is done: see _annealing_kernels.py. `delta` only divides a step
+    Exact, and fast because of how a block of examples is done: see _kernels.py. `delta` only divides a step
     into signal and noise: the flips are given.
     """
     from noiseproof.papers.label_noise._kernels import block
@@ -297,33 +272,26 @@ def gd(net: Net, data: Data, rate: float) -> None:
 
 
 def train(
-    net: Net, data: Data, algorithm: str, *, eta1: float, eta2: float, eps1: float, delta: float = 0.0,
-    eps2: float | None = None, seed: int = 0, check: float, time: float, watch: Sequence[float] = (),
+    net: Net, data: Data, algorithm: str, *, eta1: float, eta2: float, eps1: float, eps2: float, delta: float = 0.0,
+    seed: int = 0, check: float, time: float, watch: Sequence[float] = (),
     measure: Callable[[Net, Parts | None], dict[str, Any]] | None = None, decouple: bool = False,
 ) -> Run:  # fmt: skip
     """Run an algorithm from a copy of `net`.
 
     Args:
-        eps2: ε₂; √(ε₁/q) if not given.
         check: L̂ is looked at whenever Σ α_s has grown by so much, and at the start.
         time: stop at this Σ α_s in any case.
         watch: the Σ α_s after which to measure, rising; rounded up to a check.
 
     Raises:
-        InputError: unknown algorithm, rates or times that are not positive, δ not below ½; no Q-only examples
-            and no `eps2`.
+        InputError: unknown algorithm, rates or times that are not positive, δ not below ½.
     """
     if algorithm not in ALGORITHMS:
         raise unknown("algorithm", algorithm, ALGORITHMS)
     rule, q = ALGORITHMS[algorithm], data.q
-    if not all(0 < value < math.inf for value in (eta1, eta2, check, time)) or not 0 <= delta < 0.5:
-        raise InputError(
-            "rates, check and time must be positive and finite and delta in [0, 0.5), got "
-            f"{eta1=}, {eta2=}, {check=}, {time=}, {delta=}"
-        )
-    if eps2 is None and q == 0:
-        raise InputError("without Q-only examples ε₂ = √(ε₁/q) is infinite; give eps2")
-    eps2 = math.sqrt(eps1 / q) if eps2 is None else eps2
+    for name, value in (("eta1", eta1), ("eta2", eta2), ("check", check), ("time", time)):
+        checks.number(name, value, 0, ends="()")
+    checks.number("delta", delta, 0, 0.5, ends="[)")
     net = copy(net)
     parts = decoupled(net) if decouple and not rule.full_batch else None
     generator = torch.Generator().manual_seed(seed)
@@ -351,72 +319,3 @@ def train(
             flip = 1 - 2 * (torch.rand(steps, generator=generator) < delta).to(net.W.dtype)
             sgd(net, data, index, flip, rate, delta, parts)
         step, clock = step + steps, clock + steps * rate
-
-
-# --- what to look at ---
-
-
-class Probe:
-    """Measures a network against its start: losses on the training set, errors on new examples of each kind."""
-
-    def __init__(self, start: Net, law: Problem, data: Data, *, seed: int, size: int = 4000) -> None:
-        self.start, self.law, self.data = copy(start), law, data
-        self.tests = {
-            kind: draw(law, size, seed=seed + i, kind=kind, dtype=data.y.dtype) for i, kind in enumerate(KINDS)
-        }
-        r = law.r
-        self.corners = law.q_scale * torch.tensor([[1.0, 0.0], [1.0, r], [1.0, -r]], dtype=data.y.dtype)  # z, z ± ζ
-
-    def __call__(self, net: Net, parts: Parts | None = None) -> dict[str, Any]:
-        """Losses (`_m1`: on M₁; `_not_m1`: on the others; `_r_m1`: of r alone), errors, and what the lemmas bound."""
-        data, k = self.data, self.data.with_p
-        loss = logistic(data.y * predict(net, data))
-        in_m2 = data.x2[:, 0] > 0
-        g = q_part(net, self.corners)
-        margins = {kind: test.y * predict(net, test) for kind, test in self.tests.items()}
-        share = dict(zip(KINDS, (self.law.p0, self.law.q0, 1 - self.law.p0 - self.law.q0), strict=True))
-        error = {kind: float((z <= 0).double().mean()) for kind, z in margins.items()}
-        odd = net.w @ net.W  # (d,): r(x) − r(−x) = ⟨odd, x⟩
-        figures = {
-            "loss": loss.mean(),
-            "loss_m1": loss[:k].mean(),
-            "loss_not_m1": loss[k:].mean(),
-            "loss_m2": loss[in_m2].mean(),
-            "loss_not_m2": loss[~in_m2].mean(),
-            "loss_r_m1": logistic(data.y[:k] * p_part(net, data.x1[:k])).mean(),
-            "second_difference": (g[1] + g[2] - 2 * g[0]).abs(),
-            "g": g,
-            **{f"error_{kind}": value for kind, value in error.items()},
-            "error": sum(share[kind] * error[kind] for kind in KINDS),
-            "test_loss": sum(share[kind] * logistic(margins[kind]).mean() for kind in KINDS),
-            "alignment": odd[0] / odd.norm(),
-            **self._patterns(net),
-            **(self._parts(parts) if parts else {}),
-        }
-        return {key: value.tolist() if isinstance(value, Tensor) else value for key, value in figures.items()}
-
-    def _patterns(self, net: Net) -> dict[str, Any]:
-        """Shares of units: other activation than at the start; unlike at z + ζ and z − ζ, now and since the start."""
-        x1 = self.tests["p"].x1[:200]
-        (was_p, was_q), (is_p, is_q) = (
-            [a >= 0 for a in (x1 @ n.W.T, self.corners @ n.V)] for n in (self.start, net)
-        )  # (200, m), (3, m)
-        was, wedge = was_q[1] != was_q[2], is_q[1] != is_q[2]
-        return {
-            "pattern_p": (was_p != is_p).double().mean(),
-            "pattern_q": (was_q[0] != is_q[0]).double().mean(),
-            "active_q": is_q[0].double().mean(),
-            "wedge": wedge.double().mean(),
-            "wedge_kept": (was & wedge).sum() / max(1, int(was.sum())),
-        }
-
-    def _parts(self, parts: Parts) -> dict[str, Any]:
-        noise_W, noise_V = parts.W_noise - self.start.W, parts.V_noise - self.start.V
-        z = self.start.V[0] >= 0
-        return {
-            "W_signal": parts.W_signal.norm(),
-            "V_signal": parts.V_signal.norm(),
-            "W_noise": noise_W.norm(),
-            "V_noise": noise_V.norm(),
-            "pattern_q_noise": (z != (parts.V_noise[0] >= 0)).double().mean(),  # 1(Ṽz) against 1(V₀z)
-        }

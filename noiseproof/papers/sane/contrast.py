@@ -4,8 +4,8 @@ Pan Zhou, Caiming Xiong, Xiao-Tong Yuan and Steven Hoi, "A Theory-Driven Self-La
 Representation Learning", NeurIPS 2021, Theorems 1 and 2.
 
 Theorem 2. n crops x_i of norm 1 of K samples, ‖x_i − c_ℓ‖ ≤ ε, labels y* in [−1, 1] at least δ apart, at most ρn_ℓ of
-the labels of each sample replaced: `Clusters` of clusters.py, which also has the network f and its Jacobian J. x̃_i is a
-crop of the same sample as x_i.
+the labels of each sample replaced: `Clusters` of early_stopping/clusters.py, which also has the network f and its
+Jacobian J. x̃_i is a crop of the same sample as x_i.
 
     ỹᵗ = (1 − α_t) y + α_t pᵗ,   p_iᵗ = f(W_t, x̃_i)                                        Eq. (5) with β_t = 0, τ' = 1
     W_{t+1} = W_t − ηJ(W_t)ᵀ(f(W_t, X) − ỹᵗ)                                               Eq. (7)
@@ -18,8 +18,8 @@ It claims for t ≥ t₀ ∝ log(1/(1 − α_max)), with ζ = 4ρ + O(ε), E_t =
 What holds instead:
 
 - Its proof takes x̃_i = x_i (D.1.1). Then f − ỹᵗ = (1 − α_t)(f − y): descent on the wrong labels with steps η(1 − α_t).
-  The refinery is a slower clock, s_t = Σ_{i<t} (1 − α_i), and no more. So with Theorem 3.2 of clusterbounds.py, whose
-  least singular value over S₊ is σ (the paper's α), for ε = 0
+  The refinery is a slower clock, s_t = Σ_{i<t} (1 − α_i), and no more. So with Theorem 3.2 of early_stopping/bounds.py,
+  whose least singular value over S₊ is σ (the paper's α), for ε = 0
 
       max|f(W_t) − y*| ≤ max|Π₊(y − y*)| + ‖Π₊r₀‖/√min n_ℓ · Π_{i<t} (1 − ¼(1 − α_i)ησ²)              `error_bound`
 
@@ -64,11 +64,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.papers.early_stopping.bounds import Guarantee
 from noiseproof.papers.early_stopping.clusters import Clusters, Net, activation, cluster_means, eigenvalue, predict
 
 Guess = Callable[[Tensor], Tensor]  # outputs f(W, X) (n,) to p (n,)
+Alpha = Callable[[int], float]  # t to α_t
 
 
 class Refined(NamedTuple):
@@ -112,25 +114,18 @@ def all_crops(cluster: Tensor) -> Guess:
     return lambda outputs: cluster_means(outputs, cluster)
 
 
-def rising(last: float, steps: int) -> Callable[[int], float]:
+def rising(last: float, steps: int) -> Alpha:
     """α_t: half a cosine from 0 to `last` over `steps` iterations, as the paper's μ, and `last` from then on."""
     return lambda t: last * (1 - math.cos(math.pi * min(t / steps, 1))) / 2
 
 
 def descend(
-    net: Net,
-    data: Clusters,
-    alpha: Callable[[int], float],
-    *,
-    guess: Guess = itself,
-    step: float,
-    steps: int,
-    watch: Sequence[int] = (),
+    net: Net, data: Clusters, alpha: Alpha, *, guess: Guess = itself, step: float, steps: int, watch: Sequence[int] = ()
 ) -> Refined:
     """Gradient descent (7) on the refined labels (5), in the dtype of data.x.
 
     Args:
-        alpha: t to α_t, in [0, 1].
+        alpha: within [0, 1].
         guess: outputs to p.
         step: η.
         watch: rising, within 0..steps; the default is the last.
@@ -146,9 +141,7 @@ def descend(
     W, v = net.W.to(x.dtype, copy=True), net.v.to(x.dtype)
     outputs, labels = [], []
     for t in range(steps + 1):
-        a = alpha(t)
-        if not 0 <= a <= 1:
-            raise InputError(f"alpha must lie in [0, 1], got {a} at iteration {t}")
+        a = checks.number(f"alpha of iteration {t}", alpha(t), 0, 1)
         h = W @ xt  # (k, n)
         f = v @ phi.value(h)  # (n,)
         refined = (1 - a) * y + a * guess(f)  # Eq. (5)
@@ -162,27 +155,18 @@ def descend(
     return Refined(watch, torch.stack(outputs), torch.stack(labels), net._replace(W=W, v=v))
 
 
-def clock(alpha: Callable[[int], float], at: Sequence[int]) -> Tensor:
-    """s_t = Σ_{i<t} (1 − α_i) at iterations `at` (T,): the iterations of plain descent that t of refined ones are."""
-    slowed = torch.tensor([1 - alpha(i) for i in range(max(at))], dtype=torch.float64)
-    return torch.cat([slowed.new_zeros(1), slowed.cumsum(0)])[torch.tensor(at)]
-
-
-def error_bound(
-    net: Net, data: Clusters, given: Guarantee, alpha: Callable[[int], float], at: Sequence[int], *, step: float
-) -> Tensor:
+def error_bound(net: Net, data: Clusters, given: Guarantee, alpha: Alpha, at: Sequence[int], *, step: float) -> Tensor:
     """max|f(W_t) − y*| at most, for x̃_i = x_i and ε = 0, at iterations `at` (T,).
 
     Args:
         net: at W₀.
-        given: `clusterbounds.certify(net, data)`.
+        given: `certify(net, data)` of early_stopping/bounds.py.
         step: η, at most given.step.
 
     Raises:
         InputError: a step that the guarantee does not cover.
     """
-    if step > given.step * (1 + 1e-12):
-        raise InputError(f"step must be at most {given.step:.3g}, for which the guarantee holds, got {step:.3g}")
+    checks.number("step", step, 0, given.step * (1 + 1e-12))
     sigma = _singular(net, data, given)
     largest = _residual(net, data) / math.sqrt(int(torch.bincount(data.cluster).min()))  # entry of Π₊r₀: S₊ is diffused
     factor = torch.tensor([1 - (1 - alpha(i)) * step * sigma**2 / 4 for i in range(max(at))], dtype=torch.float64)
@@ -227,51 +211,32 @@ def enough_alpha(delta: float, error: float, largest: float) -> float:
     Raises:
         InputError: E or D out of range.
     """
-    if not (0 <= error < delta / 2 and largest >= delta):
-        raise InputError(
-            f"error must lie in [0, delta/2 = {delta / 2:g}) and largest be at least delta, got {error:g}, {largest:g}"
-        )
+    checks.number("error", error, 0, delta / 2, ends="[)")
+    checks.number("largest", largest, delta)
     return max((largest - delta / 2) / (largest - error), 0.0)
 
 
 def limit(label: Tensor, guess: Guess, alpha: float) -> Tensor:
     """(1 − α)(I − αP)⁻¹y (n,): where f = ỹ for a constant α < 1 and a linear guess p = Pf."""
-    if not 0 <= alpha < 1:
-        raise InputError(f"alpha must lie in [0, 1) for a limit, got {alpha}")
+    checks.number("alpha", alpha, 0, 1, ends="[)")
     eye = torch.eye(len(label), dtype=label.dtype)
     P = torch.stack([guess(column) for column in eye], dim=1)  # (n, n)
     return (1 - alpha) * torch.linalg.solve(eye - alpha * P, label)
 
 
-def asked(
-    centers: Tensor,
-    n: int,
-    rho: float,
-    delta: float,
-    name: str,
-    *,
-    alpha_max: float,
-    step: float,
-    psi: float = 1.0,
-    smallest: float | None = None,
-) -> Asked:
-    """Theorem 2's conditions with its constants c₁ to c₆ set to 1, and Γ = 1, the least it allows.
-
-    Args:
-        centers: (K, d), n: crops, name: of the activation.
-        psi: ψ' = 1 + ψ₁/2 + √ψ₂, at least 1.
-        smallest: λ(C) where it is known.
-    """
+def asked(centers: Tensor, n: int, rho: float, delta: float, name: str, *, alpha_max: float, step: float) -> Asked:
+    """Theorem 2's conditions for n crops of `centers` (K, d) and an activation, with its constants c₁ to c₆ set to 1,
+    and Γ and ψ' = 1 + ψ₁/2 + √ψ₂ to 1, the least it allows."""
     K, d = centers.shape
-    lam = eigenvalue(centers, name) if smallest is None else smallest
+    lam = eigenvalue(centers, name)
     norm = float(torch.linalg.matrix_norm(centers, 2))
     xi = math.log(math.sqrt(n * math.log(K)) / rho)
     return Asked(
         width=K**2 * xi**6 * norm**4 / (alpha_max**2 * lam**4),
         eps=min(lam / (K * xi**6), rho / alpha_max),
-        eps_exact=delta * min(lam**2 / (psi * K**2 * xi**3), 1 / math.sqrt(d)),
+        eps_exact=delta * min(lam**2 / (K**2 * xi**3), 1 / math.sqrt(d)),
         steps=K / (step * n * lam) * math.log(math.sqrt(n * math.log(K)) / ((1 - alpha_max) * rho)),
-        zeta_per_eps=psi * K * xi * math.sqrt(math.log(K)) / lam,
+        zeta_per_eps=K * xi * math.sqrt(math.log(K)) / lam,
     )
 
 
@@ -288,21 +253,18 @@ def _singular(net: Net, data: Clusters, given: Guarantee) -> float:
 # --- Theorem 1 ---
 
 
-def construction(a: float | Tensor) -> Tensor:
-    """The labels (..., 2, 3) of the two queries over their three keys: (a, a, 1 − 2a) and (a, 1 − 2a, a).
+def construction(a: float) -> Tensor:
+    """The labels (2, 3) of the two queries over their three keys: (a, a, 1 − 2a) and (a, 1 − 2a, a).
 
     Raises:
         InputError: a outside (0, ½).
     """
-    a = torch.as_tensor(a, dtype=torch.float64)
-    if not bool(((a > 0) & (a < 0.5)).all()):
-        raise InputError(f"a must lie in (0, 1/2), so that (a, a, 1 - 2a) are probabilities, got {a}")
-    rest = 1 - 2 * a
-    return torch.stack([torch.stack([a, a, rest], -1), torch.stack([a, rest, a], -1)], -2)
+    rest = 1 - 2 * checks.number("a", a, 0, 0.5, ends="()")
+    return torch.tensor([[a, a, rest], [a, rest, a]], dtype=torch.float64)
 
 
 def risk(h: Tensor, label: Tensor) -> Tensor:
-    """Mean cross-entropy −Σ_k y_k log h_k over the queries: (..., q, k) to (...)."""
+    """Mean cross-entropy −Σ_k y_k log h_k over the queries, of (q, k) labels."""
     return -(label * h.log()).sum(-1).mean(-1)
 
 
@@ -326,7 +288,7 @@ def one_hot_gap(true: float, temperature: float) -> float:
 
 
 def excess(h: Tensor, truth: Tensor) -> Tensor:
-    """What the labels cost at the true labels: mean KL(y* ‖ h) over the queries, (..., q, k) to (...)."""
+    """What the labels cost at the true labels: mean KL(y* ‖ h) over the queries."""
     return risk(h, truth) - risk(truth, truth)
 
 
@@ -341,24 +303,22 @@ def similarities(features: Tensor, temperature: float) -> Tensor:
     return (torch.cat([cosine.diagonal()[:, None], cosine], 1) / temperature).softmax(1)
 
 
-def fit_construction(
-    label: Tensor, *, temperature: float = 0.2, seed: int, d: int = 8, width: int = 64, steps: int = 400
-) -> Tensor:
+def fit_construction(label: Tensor, *, temperature: float = 0.2, seed: int) -> Tensor:
     """h (2, 3) of a network with one hidden layer of ReLU, trained on the construction's labels (2, 3) by L-BFGS.
 
     Raises:
         InputError: temperature not above 0.
     """
-    if not temperature > 0:
-        raise InputError(f"temperature must be above 0, got {temperature}")
+    checks.number("temperature", temperature, 0, ends="()")
+    d, width = 8, 64
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64) / math.sqrt(shape[-1])
 
     x = torch.nn.functional.normalize(draw(2, d), dim=1)
-    weights = [draw(width, d).requires_grad_(), draw(width, width).requires_grad_()]
-    optimizer = torch.optim.LBFGS(weights, max_iter=steps, line_search_fn="strong_wolfe", tolerance_grad=1e-12)
+    weights = [draw(width, columns).requires_grad_() for columns in (d, width)]
+    optimizer = torch.optim.LBFGS(weights, max_iter=400, line_search_fn="strong_wolfe", tolerance_grad=1e-12)
 
     def predict_keys() -> Tensor:
         return similarities(torch.relu(x @ weights[0].T) @ weights[1].T, temperature)

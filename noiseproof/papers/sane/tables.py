@@ -24,11 +24,12 @@ from noiseproof.data import LabeledData, Normalize
 from noiseproof.data import noise as corruption
 from noiseproof.data.input_form import InputForm
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread
-from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, sets, train
+from noiseproof.papers.drawing import frame, mean_and_range
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, crossed, group, spread, spreads
+from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, last_and_best, sets, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, count_epochs, legend_below, new_figure
 from noiseproof.runs.loading import untrained
 from noiseproof.runs.trained import Features
 
@@ -111,17 +112,13 @@ class Tables(Experiment):
         runs = {name: (row.tables, run_of(row, scale)) for name, row in self.rows[scale].items()}
         sizes = SMALL_IMAGES if scale == "small" else {}
         runs[RANDOM] = ("–", {**runs["moco"][1], "epochs": 0})
-        return [
-            {
-                key: value
-                for key, value in cell(data, name, seed, **sizes.get(data, {}), options={}).items()
-                if key != "fit"
-            }
-            | {"tables": tables, "pretrain": run}
+        cells = [
+            cell(data, name, seed, **sizes.get(data, {}), options={}) | {"tables": tables, "pretrain": run}
             for data in (self.settings if scale == "small" else self.settings[:1])
             for seed in range(seeds or (3 if scale == "small" else 1))
             for name, (tables, run) in runs.items()
         ]
+        return [{key: value for key, value in one.items() if key != "fit"} for one in cells]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         training, test = sets(cell, data)
@@ -135,27 +132,27 @@ class Tables(Experiment):
         figure = new_figure(4.2 * len(found) + 1.6, 1.4 + 0.32 * len(names))
         grid = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
         for axis, data in zip(grid, found, strict=True):
-            for key, colour, marker in (("knn", "#2471a3", "o"), ("linear", "#c0392b", "s")):
+            for key, colour, marker in (("knn", BLUE, "o"), ("linear", RED, "s")):
                 values = 100 * np.array([[one[key] for one in groups[data, name]] for name in names])  # (rows, seeds)
                 axis.plot(values, range(len(names)), marker, color=colour, ms=3, alpha=0.45)
-                axis.plot(values.mean(axis=1), range(len(names)), marker, color=colour, ms=6,
-                          label="50-NN" if key == "knn" else "linear")  # fmt: skip
+                label = "50-NN" if key == "knn" else "linear"
+                axis.plot(values.mean(axis=1), range(len(names)), marker, color=colour, ms=6, label=label)
             axis.set_yticks(range(len(names)), names)
-            name_axes(axis, data, "test accuracy, %", "")
-            faint_grid(axis)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9,
-                      frameon=False)  # fmt: skip
+            frame(axis, data, "test accuracy, %", "")
+        legend_below(figure, grid, columns=2)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["method"], c["tables"], c["data"]))
         found = list(dict.fromkeys(data for *_, data in groups))
         header = ["", "of Table", *(f"{data}: {what}" for data in found for what in ("50-NN", "linear"))]
-        return header, [
-            [name, tables,
-             *(spread([f[key] for f in groups[name, tables, data]]) for data in found for key in ("knn", "linear"))]
-            for name, tables in dict.fromkeys((name, tables) for name, tables, _ in groups)
-        ]  # fmt: skip
+        rows = []
+        for name, tables in dict.fromkeys(key[:2] for key in groups):
+            row = [name, tables]
+            for data in found:
+                row += spreads(groups[name, tables, data], "knn", "linear")
+            rows.append(row)
+        return header, rows
 
 
 class Init(Experiment):
@@ -193,37 +190,30 @@ class Init(Experiment):
         groups = group(done, lambda c: (c["noise"], c["method"], _start(c)))
         figure = new_figure(3.1 * len(self.noises) + 0.5, 3.4)
         grid = figure.subplots(1, len(self.noises), squeeze=False, sharey=True)[0]
-        colours = dict(zip(self.methods, ("#7f8c8d", "#1e8449"), strict=True))
+        colours = dict(zip(self.methods, ("#7f8c8d", GREEN), strict=True))
         for axis, noise in zip(grid, self.noises, strict=True):
             for method in self.methods:
                 for start, style in (("random", "--"), ("sane", "-")):
                     curves = 100 * np.array([one["curves"]["test_accuracy"] for one in groups[noise, method, start]])
-                    epochs = 1 + np.arange(curves.shape[1])
-                    axis.plot(epochs, curves.mean(axis=0), style, color=colours[method], lw=1.6,
-                              label=f"{method}, {start} start")  # fmt: skip
-                    axis.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colours[method], alpha=0.12,
-                                      lw=0)  # fmt: skip
-            name_axes(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
-            axis.xaxis.get_major_locator().set_params(integer=True)
-            faint_grid(axis)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9,
-                      frameon=False)  # fmt: skip
+                    epochs, label = 1 + np.arange(curves.shape[1]), f"{method}, {start} start"
+                    look = {"ls": style, "color": colours[method], "lw": 1.6, "label": label}
+                    mean_and_range(axis, epochs, curves, alpha=0.12, **look)
+            frame(axis, noise, "epoch", "test accuracy, %" if axis is grid[0] else "")
+            count_epochs(axis)
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["method"], _start(c), c["noise"]))
-        rows = []
-        for method, start in dict.fromkeys(key[:2] for key in groups):
-            row = [f"{method}, {start} start"]
-            for noise in self.noises:
-                figures = groups[method, start, noise]
-                accuracy = f"{spread([f['last'] for f in figures])} ({spread([f['best'] for f in figures])})"
-                row.append(f"{accuracy}; {spread([f['auroc'] for f in figures], percent=False)}")
-            rows.append(row)
-        neighbours = [spread([f["neighbours"] for f in groups[self.methods[0], "sane", noise]], percent=False)
-                      for noise in self.noises]  # fmt: skip
-        rows.append(["neighbours in SANE's features", *(f"–; {one}" for one in neighbours)])
-        return ["test, last (best); AUROC of wrong labels", *self.noises], rows
+        def entry(figures: list[dict[str, Any]]) -> str:
+            return f"{last_and_best(figures)}; {spread([f['auroc'] for f in figures], percent=False)}"
+
+        def row(cell: Cell) -> str:
+            return f"{cell['method']}, {_start(cell)} start"
+
+        header, rows = crossed(done, "test, last (best); AUROC of wrong labels", row, lambda c: c["noise"], entry)
+        seen = group([one for one in done if "init" in one.cell], lambda c: (c["method"], c["noise"]))
+        areas = [spreads(seen[self.methods[0], noise], "neighbours", percent=False)[0] for noise in self.noises]
+        return header, [*rows, ["neighbours in SANE's features", *(f"–; {area}" for area in areas)]]
 
 
 def learn(training: LabeledData, seed: int, options: dict[str, Any]) -> Features:

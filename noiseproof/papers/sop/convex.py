@@ -16,7 +16,6 @@ is s = y − Jθ.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,49 +55,27 @@ def solve(J: ArrayLike, y: ArrayLike, lam: ArrayLike) -> Convex:
     Raises:
         InputError: shapes that do not fit, values that are not finite, λ not positive.
     """
-    J, y = system(J, y)
+    J, y = system(J, y, many=True)
     lam = positive("lam", lam)
-    if lam.ndim > 1 or len({n for n in (*J.shape[:-2], *y.shape[:-1], *lam.shape) if n != 1}) > 1:
+    try:
+        batch = np.broadcast_shapes(J.shape[:-2], y.shape[:-1], lam.shape)
+    except ValueError:
         raise InputError(
             f"J, y and lam must be of one program or of equally many, got {J.shape}, {y.shape} and {lam.shape}; "
             "pass lam as a number or with one entry for each program"
-        )
-    batch = np.broadcast_shapes(J.shape[:-2], y.shape[:-1], lam.shape)
-    ones = [row_space(each) for each in J.reshape(-1, *J.shape[-2:])]  # (A (N, r), Q (p, r)) of each J
-    size = int(np.prod(batch))
-    each_y, each_lam = (
-        np.broadcast_to(y, (*batch, y.shape[-1])).reshape(size, -1),
-        np.broadcast_to(lam, batch).ravel(),
-    )
-    parts: list[Any] = [None] * size
-    for rank in {A.shape[1] for A, _ in ones}:
-        index = [b for b in range(size) if ones[b % len(ones)][0].shape[1] == rank]
-        A = np.stack([ones[b % len(ones)][0] for b in index])  # (b, N, r)
-        zero, beta, nu = _central_path(A, each_y[index], each_lam[index])
-        for b, *start in zip(index, A, zero, beta, nu, strict=True):
-            one_beta, s, one_nu, gap = _polish(start[0], each_y[b], each_lam[b], start[1], start[2], start[3])
-            parts[b] = (ones[b % len(ones)][1] @ one_beta, s, one_nu, gap)
+        ) from None
+    y, lam = np.broadcast_to(y, (*batch, y.shape[-1])).reshape(-1, y.shape[-1]), np.broadcast_to(lam, batch).ravel()
+    factors = [row_space(one) for one in J.reshape(-1, *J.shape[-2:])]
+    factors *= len(y) // len(factors)  # (A (N, r), Q (p, r)) of each program
+    parts: list[Any] = [None] * len(y)
+    for rank in {A.shape[1] for A, _ in factors}:
+        index = [b for b, (A, _) in enumerate(factors) if A.shape[1] == rank]
+        near = _central_path(np.stack([factors[b][0] for b in index]), y[index], lam[index])
+        for b, *guess in zip(index, *near, strict=True):
+            A, Q = factors[b]
+            beta, *rest = _polish(A, y[b], lam[b], *guess)
+            parts[b] = (Q @ beta, *rest)
     return Convex(*(np.stack(column).reshape((*batch, *np.shape(column[0]))) for column in zip(*parts, strict=True)))
-
-
-def solve_cvxpy(J: ArrayLike, y: ArrayLike, lam: float) -> Convex:
-    """The same program (26) by CVXPY and Clarabel, one at a time: the judge of `solve`.
-
-    Raises:
-        InputError: CVXPY is not installed, or as `solve`.
-    """
-    J, y = system(J, y)
-    lam = float(positive("lam", lam))
-    try:
-        cp = importlib.import_module("cvxpy")
-    except ImportError:
-        raise InputError("solve_cvxpy needs CVXPY; install it with pip install 'noiseproof[theory]'") from None
-    theta, s = cp.Variable(J.shape[1]), cp.Variable(J.shape[0])
-    match = J @ theta + s == y
-    program = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(theta) + lam * cp.norm1(s)), [match])
-    program.solve(solver="CLARABEL", tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
-    nu = np.clip(-np.asarray(match.dual_value), -lam, lam)
-    return Convex(theta.value, s.value, nu, np.asarray(duality_gap(J, y, lam, theta.value, nu)))
 
 
 def duality_gap(A: Array, y: Array, lam: float, beta: Array, nu: Array) -> float:
@@ -121,81 +98,71 @@ def row_space(J: Array) -> tuple[Array, Array]:
 def _central_path(A: Array, y: Array, lam: Array) -> tuple[npt.NDArray[np.bool_], Array, Array]:
     """Which s_i are zero (b, N), and β (b, r) and ν (b, N) near the solution, of b programs with A (b, N, r).
 
-    In units where λ = 1 and max|y| = 1, with s = s⁺ − s⁻ and the slacks a = 1 − ν, b = 1 + ν, the path is
-    Aβ + s⁺ − s⁻ = y, β = Aᵀν, a s⁺ = b s⁻ = μ with μ → 0. The start β = ν = 0 satisfies both linear equations.
+    In units where λ = 1 and max|y| = 1, with s = s⁺ − s⁻ and the slacks t⁺ = 1 − ν, t⁻ = 1 + ν, the path is
+    Aβ + s⁺ − s⁻ = y, β = Aᵀν, t⁺s⁺ = t⁻s⁻ = μ with μ → 0. The start β = ν = 0 satisfies both linear equations.
     """
     unit = np.abs(y).max(axis=1)
     unit[unit == 0] = 1.0
     scale = np.sqrt(lam / unit)  # (b,)
     A, y = A * scale[:, None, None], y / unit[:, None]
-    beta, a, b = np.zeros(A.shape[::2]), np.ones_like(y), np.ones_like(y)
-    plus, minus = np.maximum(y, 0) + 0.1, np.maximum(-y, 0) + 0.1
+    beta = np.zeros(A.shape[::2])
+    point = np.stack([*np.ones((2, *y.shape)), np.maximum(y, 0) + 0.1, np.maximum(-y, 0) + 0.1])  # t⁺, t⁻, s⁺, s⁻
     out = np.zeros(y.shape, dtype=bool), np.empty_like(beta), np.empty_like(y)
     live = np.arange(len(y))
     for _ in range(_ITERATIONS):
-        mu = (a * plus + b * minus).mean(axis=1) / 2
+        mu = _mean_product(point)
         done = mu < _CENTRED
         if done.any():
-            near = (np.maximum(plus / a, minus / b) < 1, beta, (b - a) / 2)
+            near = ((point[2:] / point[:2]).max(axis=0) < 1, beta, (point[1] - point[0]) / 2)
             for whole, part in zip(out, near, strict=True):
                 whole[live[done]] = part[done]
-            live, A, beta, a, b, plus, minus, mu = (x[~done] for x in (live, A, beta, a, b, plus, minus, mu))
+            live, A, beta, mu, point = live[~done], A[~done], beta[~done], mu[~done], point[:, ~done]
             if not len(live):
                 break
-        point = a, b, plus, minus
-        newton = _Newton(A, beta, *point)
-        flat = np.zeros_like(a)
-        step = newton(flat, flat)
-        length = _longest(step, point)
-        ahead = _moved(step, point, length)
-        wanted = ((ahead[0] * ahead[2] + ahead[1] * ahead[3]).mean(axis=1) / 2 / mu) ** 3 * mu  # Mehrotra's guess
-        step = newton(wanted[:, None] + step.nu * step.plus, wanted[:, None] - step.nu * step.minus)
-        length = 0.99 * _longest(step, point)
-        beta = beta + length * step.beta
-        a, b, plus, minus = _moved(step, point, length)
+        newton = _Newton(A, beta, point)
+        _, ahead = newton(np.zeros_like(point[:2]))
+        wanted = (_mean_product(point + _longest(ahead, point) * ahead) / mu) ** 3 * mu  # Mehrotra's guess
+        along, ahead = newton(wanted[:, None] - ahead[:2] * ahead[2:])
+        length = 0.99 * _longest(ahead, point)
+        beta, point = beta + length * along, point + length * ahead
     assert not len(live), "the central path was not reached"
     return out[0], out[1] * (scale * unit)[:, None], out[2] * lam[:, None]
 
 
-class _Step(NamedTuple):
-    beta: Array
-    nu: Array
-    plus: Array
-    minus: Array
-
-
 class _Newton:
-    """Newton steps towards a s⁺ = first, b s⁻ = second, from one point; the matrix I + AᵀD⁻¹A is made once."""
+    """Newton steps of β (b, r) and of t and s (4, b, N) towards wanted products ts (2, b, N), all from one point.
 
-    def __init__(self, A: Array, beta: Array, a: Array, b: Array, plus: Array, minus: Array) -> None:
-        self.A, self.a, self.b, self.plus, self.minus = A, a, b, plus, minus
-        self.D = plus / a + minus / b  # (b, N)
+    The matrix I + AᵀD⁻¹A is made once.
+    """
+
+    def __init__(self, A: Array, beta: Array, point: Array) -> None:
+        self.A, self.t, self.s = A, point[:2], point[2:]
+        self.D = (self.s / self.t).sum(axis=0)  # (b, N)
         self.matrix = np.eye(A.shape[2]) + A.swapaxes(1, 2) @ (A / self.D[:, :, None])  # (b, r, r)
-        self.off = beta - _times(A.swapaxes(1, 2), (b - a) / 2)  # (b, r): what round-off left of β − Aᵀν
+        self.off = beta - _times(A.swapaxes(1, 2), (point[1] - point[0]) / 2)  # (b, r): round-off in β − Aᵀν
 
-    def __call__(self, first: Array, second: Array) -> _Step:
-        right = self.plus - self.minus - first / self.a + second / self.b  # (b, N)
+    def __call__(self, wanted: Array) -> tuple[Array, Array]:
+        plus, minus = wanted / self.t
+        right = self.s[0] - self.s[1] - plus + minus  # (b, N)
         pull = _times(self.A.swapaxes(1, 2), right / self.D) - self.off
         beta = np.linalg.solve(self.matrix, pull[:, :, None])[:, :, 0]
         nu = (right - _times(self.A, beta)) / self.D
-        plus = (first + self.plus * nu) / self.a - self.plus
-        return _Step(beta, nu, plus, (second - self.minus * nu) / self.b - self.minus)
+        t = np.stack([-nu, nu])
+        return beta, np.concatenate([t, (wanted - self.s * t) / self.t - self.s])
 
 
 def _times(M: Array, x: Array) -> Array:
     return (M @ x[:, :, None])[:, :, 0]
 
 
-def _longest(step: _Step, point: tuple[Array, ...]) -> Array:
-    """The longest step (b, 1), at most 1, that keeps all of a, b, s⁺, s⁻ at or above zero."""
-    a, b, plus, minus = point
-    worst = np.maximum.reduce([step.nu / a, -step.nu / b, -step.plus / plus, -step.minus / minus]).max(axis=1)
-    return 1 / np.maximum(worst, 1)[:, None]
+def _mean_product(point: Array) -> Array:
+    """The mean (b,) of t⁺s⁺ and t⁻s⁻."""
+    return (point[:2] * point[2:]).sum(axis=0).mean(axis=1) / 2
 
 
-def _moved(step: _Step, point: tuple[Array, ...], length: Array) -> tuple[Array, Array, Array, Array]:
-    a, b, plus, minus = point
-    return a - length * step.nu, b + length * step.nu, plus + length * step.plus, minus + length * step.minus
+def _longest(ahead: Array, point: Array) -> Array:
+    """The longest step (b, 1), at most 1, that keeps all of t and s at or above zero."""
+    return 1 / np.maximum((-ahead / point).max(axis=(0, 2)), 1)[:, None]
 
 
 def _polish(
@@ -231,13 +198,11 @@ def _polish(
     return best
 
 
-def system(J: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """J (..., N, p) and y (..., N) in float64, checked."""
+def system(J: ArrayLike, y: ArrayLike, *, many: bool = False) -> tuple[Array, Array]:
+    """J (N, p) and y (N,) in float64, checked; of `many` programs perhaps (B, N, p) and (B, N)."""
     J, y = np.asarray(J, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if J.ndim not in (2, 3) or y.ndim not in (1, 2) or J.shape[-2] != y.shape[-1] or 0 in J.shape:
-        raise InputError(
-            f"J must be (N, p) and y (N,) with the same N, got {J.shape} and {y.shape}; check their shapes"
-        )
+    if J.ndim not in (2, 2 + many) or y.ndim not in (1, 1 + many) or J.shape[-2] != y.shape[-1] or 0 in J.shape:
+        raise InputError(f"J must be (N, p) and y (N,) with the same N, got {J.shape} and {y.shape}")
     if not (np.isfinite(J).all() and np.isfinite(y).all()):
         raise InputError("J and y must be finite; remove the infinite and missing values")
     return J, y

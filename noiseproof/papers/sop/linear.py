@@ -30,13 +30,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import solve_ivp
 
-from noiseproof.errors import InputError
+from noiseproof import checks
 from noiseproof.papers.sop.convex import Array, ArrayLike, positive, row_space, system
 
 _CHECK_EVERY = 50  # steps of descent between looks at the residual
 _NEWTON_STEPS = 300
+_TOL = 1e-13  # of max|∇F| / max|y|, in `flow_limit`
 _STAGE = 3.0  # by which 2 log γ falls from one stage of `flow_limit` to the next
 
 
@@ -61,7 +61,7 @@ class Descent(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """The gradient flow at one time, or with a leading axis at several."""
+    """Where the gradient flow ends."""
 
     theta: Array  # (p,)
     s: Array  # (N,)
@@ -85,10 +85,8 @@ def simulate(N: int, p: int, rank: int, sparsity: int, seed: int) -> Problem:
     Raises:
         InputError: a rank outside 1..min(N, p) or a sparsity outside 1..N.
     """
-    if not 1 <= rank <= min(N, p):
-        raise InputError(f"rank must lie in 1..{min(N, p)} (the smaller of N={N} and p={p}), got {rank}")
-    if not 1 <= sparsity <= N:
-        raise InputError(f"sparsity must lie in 1..{N} (N), got {sparsity}")
+    checks.integer("rank", rank, 1, min(N, p))
+    checks.integer("sparsity", sparsity, 1, N)
     generator = np.random.default_rng(seed)
     J = generator.standard_normal((N, rank)) @ generator.standard_normal((rank, p))
     s = np.zeros(N)
@@ -98,9 +96,9 @@ def simulate(N: int, p: int, rank: int, sparsity: int, seed: int) -> Problem:
     return Problem(J, Q @ (Q.T @ theta), s, J @ theta + s)  # Eqs. (13), (14)
 
 
-def alpha_for(lam: ArrayLike, log_gamma: float) -> Array:
+def alpha_for(lam: float, log_gamma: float) -> float:
     """α = −log γ / (2λ), Eq. (23): the ratio of learning rates that stands for the weight λ of (26)."""
-    return -_small(log_gamma) / (2 * positive("lam", lam))
+    return -_below_one(log_gamma) / (2 * checks.number("lam", lam, 0, ends="()"))
 
 
 def descend(
@@ -130,44 +128,30 @@ def descend(
     Raises:
         InputError: an argument outside its range.
     """
-    J, y, _ = _single(J, y, 1.0)
+    J, y = system(J, y)
     a = np.atleast_1d(positive("alpha", alpha))[:, None]  # (B, 1)
-    if not 0 < step < 0.25:
-        raise InputError(f"step must lie in (0, 0.25), got {step}; 0.01 is a good start")
+    checks.number("step", step, 0, 0.25, ends="()", remedy="0.01 is a good start")
     A, Q = row_space(J)
     unit = np.abs(y).max() or 1.0
     tau = np.minimum(1 / max(np.linalg.norm(J, 2) ** 2, 1e-300), step / (a * unit))  # (B, 1)
-    u = np.full((len(a), len(y)), np.exp(log_gamma))
-    state = [np.zeros((len(a), A.shape[1])), u, u.copy()]
-    ends = [x.copy() for x in state]
-    steps, live, residual = np.zeros(len(a), dtype=np.int64), np.arange(len(a)), np.empty(len(a))
+    beta = np.zeros((len(a), A.shape[1]))
+    u = v = np.full((len(a), len(y)), np.exp(log_gamma))
+    live, steps, residual = np.arange(len(a)), np.zeros(len(a), dtype=np.int64), np.empty(len(a))
+    ends = np.empty_like(beta), np.empty_like(u), np.empty_like(v), residual, steps
     for k in range(max_steps + 1):
-        beta, u, v = state
         r = beta @ A.T + u * u - v * v - y
         if k % _CHECK_EVERY == 0 or k == max_steps:
             worst = np.abs(r).max(axis=1) / unit
             done = (worst <= tol) | (k == max_steps)
-            if done.any():
-                for end, x in zip(ends, state, strict=True):
-                    end[live[done]] = x[done]
-                steps[live[done]], residual[live[done]] = k, worst[done]
-                live, a, tau, beta, u, v, r = (x[~done] for x in (live, a, tau, beta, u, v, r))
-                if not len(live):
-                    break
+            for end, x in zip(ends, (beta, u, v, worst, np.full(len(live), k)), strict=True):
+                end[live[done]] = x[done]
+            live, a, tau, beta, u, v, r = (x[~done] for x in (live, a, tau, beta, u, v, r))
+            if not len(live):
+                break
         move = 2 * a * tau * r
-        state = [beta - tau * (r @ A), u - u * move, v + v * move]  # Eq. (16)
-    beta, u, v = ends
+        beta, u, v = beta - tau * (r @ A), u - u * move, v + v * move  # Eq. (16)
+    beta, u, v, *_ = ends
     return Descent(beta @ Q.T, u * u - v * v, u, v, residual, steps)
-
-
-def _single(J: ArrayLike, y: ArrayLike, alpha: ArrayLike) -> tuple[Array, Array, float]:
-    """One system and one α, checked."""
-    J, y = system(J, y)
-    a = positive("alpha", alpha)
-    if J.ndim != 2 or y.ndim != 1 or a.ndim:
-        shapes = f"{J.shape}, {y.shape} and {a.shape}"
-        raise InputError(f"J must be (N, p), y (N,) and alpha a number, got {shapes}; call it for each")
-    return J, y, float(a)
 
 
 def _sinh(x: Array, log_square: float) -> tuple[Array, Array]:
@@ -176,49 +160,20 @@ def _sinh(x: Array, log_square: float) -> tuple[Array, Array]:
     return -np.sign(x) * size * np.expm1(fade), size * (1 + np.exp(fade))
 
 
-def flow(J: ArrayLike, y: ArrayLike, alpha: float, times: ArrayLike, *, log_gamma: float = -8.0) -> Flow:
-    """The gradient flow (17) at rising `times` (T,) from 0 on, by LSODA, which switches to stiff steps, in x = 4αν.
-
-    Raises:
-        InputError: an argument outside its range.
-    """
-    J, y, alpha = _single(J, y, alpha)
-    moments = np.asarray(times, dtype=np.float64)
-    ordered = moments.ndim == 1 and len(moments) > 0 and np.isfinite(moments).all()
-    if not ordered or moments[0] < 0 or (np.diff(moments) <= 0).any():
-        raise InputError("times must be a rising list that starts at 0 or later; sort it and drop repeats")
-    K = J @ J.T
-
-    def slope(_: float, x: Array) -> Array:
-        return 4 * alpha * (y - _sinh(x, 2 * log_gamma)[0]) - K @ x  # 4αν' = −4αr
-
-    def jacobian(_: float, x: Array) -> Array:
-        return -K - 4 * alpha * np.diag(_sinh(x, 2 * log_gamma)[1])
-
-    end = float(moments[-1]) or 1.0
-    with np.errstate(over="ignore", invalid="ignore"):  # a trial step that overflows is rejected
-        path = solve_ivp(
-            slope, (0.0, end), np.zeros_like(y), "LSODA", t_eval=moments, jac=jacobian, rtol=1e-9, atol=1e-9
-        )
-    assert path.success, path.message
-    x = path.y.T  # (T, N)
-    return Flow(x @ J / (4 * alpha), _sinh(x, 2 * log_gamma)[0], x / (4 * alpha))  # Eqs. (20), (21)
-
-
-def flow_limit(J: ArrayLike, y: ArrayLike, alpha: float, *, log_gamma: float = -8.0, tol: float = 1e-13) -> Flow:
+def flow_limit(J: ArrayLike, y: ArrayLike, alpha: float, *, log_gamma: float = -8.0) -> Flow:
     """Where the gradient flow (17) ends for t → ∞: the minimiser of F in the module's docstring.
 
     Newton with halved steps, in x = 4αν; first for a γ of the size of y, where F is nearly quadratic, then for smaller
     and smaller γ down to the wanted one, each started from the last. All in logarithms: log γ = −1000 is no harder.
 
-    Args:
-        tol: of max|∇F| / max|y|. Where s_i is below round-off of y, ν_i has no more digits, but θ and s do.
+    Where s_i is below round-off of y, ν_i has no more digits, but θ and s do.
 
     Raises:
         InputError: an argument outside its range.
     """
-    J, y, alpha = _single(J, y, alpha)
-    final = 2 * float(_small(log_gamma))
+    J, y = system(J, y)
+    checks.number("alpha", alpha, 0, ends="()")
+    final = 2 * _below_one(log_gamma)
     unit = float(np.abs(y).max())
     x = np.zeros_like(y)
     if unit == 0:
@@ -226,14 +181,14 @@ def flow_limit(J: ArrayLike, y: ArrayLike, alpha: float, *, log_gamma: float = -
     K = J @ J.T / (4 * alpha)
     log_square = max(float(np.log(unit)), final)
     while True:
-        x, error = _minimise(K, y, x, log_square, unit * (tol if log_square == final else 1e-2))
+        x, error = _minimise(K, y, x, log_square, unit * (_TOL if log_square == final else 1e-2))
         if log_square == final:
             break
         lower = max(log_square - _STAGE, final)
         x = np.where(np.abs(x) > 1, x + np.sign(x) * (log_square - lower), x)  # keeps s where s is not small
         log_square = lower
     round_off = 16 * np.finfo(float).eps * float((np.abs(K) @ np.abs(x)).max())  # of Kx, whose terms may cancel
-    assert error <= unit * tol * 100 + round_off, f"the minimiser was missed by {error / unit:.1e}"
+    assert error <= unit * _TOL * 100 + round_off, f"the minimiser was missed by {error / unit:.1e}"
     return Flow(J.T @ x / (4 * alpha), _sinh(x, final)[0], x / (4 * alpha))
 
 
@@ -280,14 +235,7 @@ def relative_error(found: Array, true: Array) -> Array:
     return np.linalg.norm(found - true, axis=-1) / np.where(size > 0, size, 1)
 
 
-def gradient(J: ArrayLike, y: ArrayLike, point: Point) -> Array:
-    """∇h = (Jᵀr, 2r ⊙ u, −2r ⊙ v) (p + 2N,) of h, Eq. (15)."""
-    J, y = system(J, y)
-    r = J @ point.theta + point.u**2 - point.v**2 - y
-    return np.concatenate([J.T @ r, 2 * r * point.u, -2 * r * point.v])
-
-
-def hessian(J: ArrayLike, y: ArrayLike, point: Point) -> Array:
+def hessian(J: Array, y: Array, point: Point) -> Array:
     """∇²h (p + 2N, p + 2N) of h, Eq. (15), B.1.
 
         JᵀJ           2Jᵀdiag(u)          −2Jᵀdiag(v)
@@ -297,20 +245,18 @@ def hessian(J: ArrayLike, y: ArrayLike, point: Point) -> Array:
     Differs from the paper: its matrix, as far as it can be read, has −2diag(v ⊙ u) where −4 is right, as its own
     quadratic form (B.2) has it. The proof only uses (B.2).
     """
-    J, y = system(J, y)
     r = J @ point.theta + point.u**2 - point.v**2 - y
     G = np.concatenate([J, 2 * np.diag(point.u), -2 * np.diag(point.v)], axis=1)  # (N, p + 2N): the Jacobian of r
     return G.T @ G + np.diag(np.concatenate([np.zeros(J.shape[1]), 2 * r, -2 * r]))
 
 
-def critical_point(J: ArrayLike, y: ArrayLike, rows: Sequence[int]) -> Point:
+def critical_point(J: Array, y: Array, rows: Sequence[int]) -> Point:
     """A critical point of h with u_i = v_i = 0 on `rows` and r_i = 0 elsewhere.
 
     θ is the least-squares fit of `rows` alone, so that Jᵀr = 0; elsewhere u² − v² takes up what θ leaves. Not a global
     minimiser unless the fit is exact; every critical point is of this kind (Lemma B.1), and if J has full row rank all
     are global minimisers.
     """
-    J, y = system(J, y)
     at = np.asarray(rows, dtype=np.int64)
     theta: Array = np.linalg.lstsq(J[at], y[at], rcond=None)[0].astype(np.float64)
     s = y - J @ theta
@@ -318,7 +264,5 @@ def critical_point(J: ArrayLike, y: ArrayLike, rows: Sequence[int]) -> Point:
     return Point(theta, np.sqrt(np.maximum(s, 0)), np.sqrt(np.maximum(-s, 0)))
 
 
-def _small(log_gamma: float) -> float:
-    if not -np.inf < log_gamma < 0:
-        raise InputError(f"log_gamma must be finite and below 0 (γ below 1), got {log_gamma}; the paper has -8")
-    return float(log_gamma)
+def _below_one(log_gamma: float) -> float:
+    return checks.number("log_gamma", log_gamma, high=0, ends="()", remedy="the paper has -8")

@@ -14,32 +14,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from noiseproof.errors import InputError
 from noiseproof.papers.sop.convex import Array, ArrayLike, row_space, solve
 from noiseproof.papers.sop.linear import Problem, relative_error
 
-
-def coherence(J: ArrayLike) -> float:
-    """μ(J) = (N/r) max_i ‖Uᵀe_i‖², Eq. (27), with U an orthonormal basis of the columns of J: from 1 to N/r."""
-    U = _columns(J)
-    return len(U) / U.shape[1] * float((U**2).sum(axis=1).max())
+_LOW, _HIGH, _DIGITS = 1e-6, 1e3, 1e-4  # of the search in `threshold`
 
 
-def null_space_constant(J: ArrayLike, sparsity: int) -> float:
+def null_space_constant(J: Array, sparsity: int) -> float:
     """The least ρ for which (B.22), k²r ≤ (N/μ)(ρ/(1 + ρ))², holds; infinite if none does.
 
-    With c = k √(rμ/N) it is c/(1 − c). It is below 1 exactly when (28), k²r < N/(4μ), holds.
+    With c = k max_i ‖Uᵀe_i‖ = k √(rμ/N) it is c/(1 − c). It is below 1 exactly when (28), k²r < N/(4μ), holds: then any
+    noise of this sparsity is recovered by (26) with λ > `bound`.
     """
-    c = sparsity * float(np.sqrt((_columns(J) ** 2).sum(axis=1).max()))
+    U = row_space(J.T)[1]  # (N, r)
+    c = sparsity * float(np.linalg.norm(U, axis=1).max())
     return c / (1 - c) if c < 1 else np.inf
 
 
-def certified(J: ArrayLike, sparsity: int) -> bool:
-    """k²r < N/(4μ(J)), Eq. (28): any noise of this sparsity is recovered by (26) with λ > `bound`."""
-    return null_space_constant(J, sparsity) < 1
-
-
-def bound(J: ArrayLike, theta: Array, rho: float) -> float:
+def bound(J: Array, theta: Array, rho: float) -> float:
     """λ₀ = (1 + ρ)/(1 − ρ) ‖UΣ⁻¹Vᵀθ*‖_∞, (B.25): above it (26) recovers θ* and s*; infinite unless ρ < 1.
 
     From g(s) − g(s*) ≥ λ(1 − ρ)/(1 + ρ)‖s − s*‖₁ + ½‖VΣ⁻¹Uᵀ(s* − s)‖² + ⟨s* − s, UΣ⁻¹Vᵀθ*⟩, where the middle term is
@@ -55,7 +47,7 @@ def bound(J: ArrayLike, theta: Array, rho: float) -> float:
     """
     if rho >= 1:
         return np.inf
-    A, Q = row_space(np.asarray(J, dtype=np.float64))
+    A, Q = row_space(J)
     nu = np.linalg.lstsq(A.T, Q.T @ theta, rcond=None)[0]  # the least ν with Jᵀν = θ*: UΣ⁻¹Vᵀθ*
     return (1 + rho) / (1 - rho) * float(np.abs(nu).max())
 
@@ -67,34 +59,21 @@ def recovered(problem: Problem, lam: ArrayLike, tol: float) -> npt.NDArray[np.bo
     return np.maximum(*errors) < tol
 
 
-def threshold(problem: Problem, *, low: float = 1e-6, high: float = 1e3, digits: float = 1e-4) -> float:
-    """The least λ from which on (26) recovers θ* and s*, found by search to a relative `digits`; infinite if none.
+def threshold(problem: Problem) -> float:
+    """The least λ from which on (26) recovers θ* and s*, found by search to four digits; infinite if there is none.
 
-    Searched is from `low` to `high`, in units of ‖UΣ⁻¹Vᵀθ*‖_∞ (`bound` for ρ = 0), whatever the problem's scale.
+    Searched is from 10⁻⁶ to 10³ in units of ‖UΣ⁻¹Vᵀθ*‖_∞ (`bound` for ρ = 0), whatever the problem's scale.
 
     (θ*, s*) solves (26) if some ν has Jᵀν = θ*, ν_i = λ sign(s*_i) where s*_i ≠ 0, and |ν_i| ≤ λ elsewhere. These are
-    convex conditions on (ν, λ), so the good λ form an interval, and it is unbounded if (26) recovers at `high`.
-
-    Raises:
-        InputError: `low` not below `high`.
+    convex conditions on (ν, λ), so the good λ form an interval, and it is unbounded if (26) recovers at the upper end.
     """
-    if not 0 < low < high:
-        raise InputError(f"low must lie above 0 and below high, got {low} and {high}")
     unit = bound(problem.J, problem.theta, 0) or 1.0
-    ends = np.log(low * unit), np.log(high * unit)
-    if not recovered(problem, high * unit, 1e-6):
+    ends = np.log(_LOW * unit), np.log(_HIGH * unit)
+    if not recovered(problem, _HIGH * unit, 1e-6):
         return np.inf
-    while ends[1] - ends[0] > digits:
+    while ends[1] - ends[0] > _DIGITS:
         trial = np.linspace(*ends, 10)[1:-1]
         good = np.r_[recovered(problem, np.exp(trial), 1e-6), True]
         first = int(np.argmax(good))
         ends = float(np.r_[ends[0], trial][first]), float(np.r_[trial, ends[1]][first])
     return float(np.exp(ends[1]))
-
-
-def _columns(J: ArrayLike) -> Array:
-    """An orthonormal basis (N, r) of the columns of J."""
-    J = np.asarray(J, dtype=np.float64)
-    if J.ndim != 2 or not np.isfinite(J).all() or not J.any():
-        raise InputError(f"J must be a finite (N, p) matrix other than 0, got shape {J.shape}")
-    return row_space(J.T)[1]

@@ -7,13 +7,18 @@ paper's scale: the recipes of its Table A.1 (recipes.py).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Table, group, spread
+from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
 from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
+
+SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "paper": {}}
+DIGITS: dict[str, Any] = {
+    "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
+}  # fmt: skip
 
 
 def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) -> dict[str, Any]:
@@ -37,15 +42,13 @@ class Figure1(Trained):
     sets = ("cifar10", "fashion-mnist")
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
         cells = []
         for data in self.sets if scale == "small" else self.sets[:1]:
-            sizes = {**sizes, "size": None} if data == "fashion-mnist" else sizes
-            for rate in (0.0, 0.2, 0.4):
+            sizes = SIZES[scale] | ({"size": None} if data == "fashion-mnist" else {})
+            for noise in (None, "symmetric:0.2", "symmetric:0.4"):
                 for method in ("ce", "sop"):
                     options = _options(scale, "sop-cifar10", method)
-                    options["model"] = options["model"] if scale == "small" else "preact_resnet18"
-                    noise = f"symmetric:{rate}" if rate else None
+                    options |= {} if scale == "small" else {"model": "preact_resnet18"}
                     cells += [cell(data, method, s, noise=noise, **sizes, options=options) for s in range(seeds or 1)]
         return cells
 
@@ -61,8 +64,7 @@ class Figure1(Trained):
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["data"], c["noise"] or "none", c["method"]))
         header = ["data", "noise", "method", "noisy labels fitted", "test, last", "test, best"]
-        return header, [[*key, *(spread([f[k] for f in fs]) for k in ("fitted", "last", "best"))]
-                        for key, fs in groups.items()]  # fmt: skip
+        return header, [[*key, *spreads(fs, "fitted", "last", "best")] for key, fs in groups.items()]
 
 
 class _Compared(Compared):
@@ -141,9 +143,8 @@ class CIFAR10N(Trained):
     methods = ("ce", "gce", "elr", "sop", "sop_plus")
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
         return [
-            cell("cifar10", method, seed, labels=labels, **sizes, options=_options(scale, "sop-cifar10", method))
+            cell("cifar10", method, seed, labels=labels, **SIZES[scale], options=_options(scale, "sop-cifar10", method))
             for seed in range(seeds or (3 if scale == "small" else 5))
             for labels in self.labels
             for method in self.methods
@@ -151,27 +152,56 @@ class CIFAR10N(Trained):
 
     def draw(self, done: list[Done], path: Path) -> None:
         groups = group(done, lambda c: (c["method"], c["labels"]))
-        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
+        bars({key: [f["last"] for f in fs] for key, fs in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["labels"], c["method"]))
         header = ["labels", "method", "test, last", "test, best", "wrong labels memorised", "AUROC", "AUPRC"]
-        rows = [
-            [*key, *(spread([f[k] for f in fs]) for k in ("last", "best", "memorised")),
-             *(spread([f[k] for f in fs], percent=False) for k in ("auroc", "auprc"))]
+        return header, [
+            [*key, *spreads(fs, "last", "best", "memorised"), *spreads(fs, "auroc", "auprc", percent=False)]
             for key, fs in groups.items()
-        ]  # fmt: skip
-        return header, rows
+        ]
 
 
-class Variants(Trained):
+class Digits(Trained):
+    """Methods in rows, kinds of noise or lengths of the run in columns, on digits: test accuracy, AUROC."""
+
+    scales = ("small",)
+    settings: tuple[tuple[str, int], ...]  # noise and epochs of each column
+    heading: str  # of a column, filled in from a cell of it
+    methods: tuple[str, ...]
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        return [
+            cell("digits", method, seed, noise=noise, options={**DIGITS, "epochs": epochs, "method": method})
+            for noise, epochs in self.settings
+            for method in self.methods
+            for seed in range(seeds or 3)
+        ]
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        groups = group(done, lambda c: (c["method"], self.heading.format(**c)))
+        bars({key: [f["last"] for f in fs] for key, fs in groups.items()}, path, self.title)
+
+    def table(self, done: list[Done]) -> Table:
+        def entry(figures: list[dict[str, Any]]) -> str:
+            return ", ".join(spreads(figures, "last") + spreads(figures, "auroc", percent=False))
+
+        corner = "test accuracy, last; AUROC"
+        return crossed(done, corner, lambda c: c["method"], lambda c: self.heading.format(**c), entry)
+
+
+class Variants(Digits):
     """The authors' code against Algorithm 1, automatic rates against fixed ones, over kinds of noise."""
 
     name = "sop-variants"
     title = "SOP as in the authors' code and as in the paper, over kinds of noise"
     paper = "Liu et al. 2022, Algorithm 1"
-    scales = ("small",)
-    kinds = ("symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.3", "instance:0.3")
+    heading = "{noise}"
+    settings = (
+        ("symmetric:0.2", 100), ("symmetric:0.4", 100), ("symmetric:0.6", 100),
+        ("pair:0.3", 100), ("instance:0.3", 100),
+    )  # fmt: skip
     methods = (
         "ce",
         "sop(variant='authors')",
@@ -181,68 +211,14 @@ class Variants(Trained):
         "sop(variant='authors', lr_u=0.1, lr_v=10)",
         "sop(variant='authors', lr_u=10, lr_v=100)",
     )
-    options: ClassVar[dict[str, Any]] = {
-        "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
-    }  # fmt: skip
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell("digits", method, seed, noise=noise, options={**self.options, "method": method})
-            for noise in self.kinds
-            for method in self.methods
-            for seed in range(seeds or 3)
-        ]
-
-    def draw(self, done: list[Done], path: Path) -> None:
-        groups = group(done, lambda c: (c["method"], c["noise"]))
-        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
-
-    def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["method"], c["noise"]))
-        rows = []
-        for method in dict.fromkeys(key[0] for key in groups):
-            figures = [groups[method, noise] for noise in self.kinds]
-            rows.append(
-                [
-                    method,
-                    *[
-                        f"{spread([f['last'] for f in fs])}, {spread([f['auroc'] for f in fs], percent=False)}"
-                        for fs in figures
-                    ],
-                ]
-            )
-        return ["test accuracy, last; AUROC", *self.kinds], rows
 
 
-class Visits(Trained):
+class Visits(Digits):
     """Automatic rates: how fast should a label that the network always contradicts be explained away?"""
 
     name = "sop-visits"
     title = "SOP's automatic rates over the length of the run"
     paper = "Liu et al. 2022, Algorithm 1"
-    scales = ("small",)
-    epochs = (30, 100, 200)
+    heading = "{fit[epochs]} epochs"
+    settings = (("symmetric:0.4", 30), ("symmetric:0.4", 100), ("symmetric:0.4", 200))
     methods = ("ce", "sop(visits=8)", "sop(visits=12)", "sop(visits=15)", "sop(visits=25)", "sop(visits=40)")
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell("digits", method, seed, noise="symmetric:0.4",
-                 options={**Variants.options, "epochs": epochs, "method": method})
-            for epochs in self.epochs
-            for method in self.methods
-            for seed in range(seeds or 3)
-        ]  # fmt: skip
-
-    def draw(self, done: list[Done], path: Path) -> None:
-        groups = group(done, lambda c: (c["method"], f"{c['fit']['epochs']} epochs"))
-        bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
-
-    def table(self, done: list[Done]) -> Table:
-        groups = group(done, lambda c: (c["fit"]["epochs"], c["method"]))
-        rows = [
-            [method, *[f"{spread([f['last'] for f in groups[epochs, method]])}, "
-                       f"{spread([f['auroc'] for f in groups[epochs, method]], percent=False)}"
-                       for epochs in self.epochs]]
-            for method in self.methods
-        ]  # fmt: skip
-        return ["test accuracy, last; AUROC", *[f"{epochs} epochs" for epochs in self.epochs]], rows

@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.experiment import Cell, Done, Table, group, spread
 from noiseproof.papers.fits import Trained, cell
 from noiseproof.recipes import recipe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, legend_below, new_figure
 
-COLOURS = {"lnsgd-ls": "#1e8449", "lnsgd-s": "#2471a3", "fbgd-ls": "#c0392b"}  # of the algorithms, in the paper's order
+COLOURS = {"lnsgd-ls": GREEN, "lnsgd-s": BLUE, "fbgd-ls": RED}  # of the algorithms, in the paper's order
 
 
 class Figure2(Trained):
@@ -39,15 +40,14 @@ class Figure2(Trained):
     examples, iterations = 2400, 3000
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        repeats = range(seeds or 3)
         if scale == "paper":
-            return [
-                cell("cifar100", name, seed, options=recipe(name)) for name in COLOURS for seed in range(seeds or 3)
-            ]
+            return [cell("cifar100", name, seed, options=recipe(name)) for name in COLOURS for seed in repeats]
         return [
             cell(data, name, seed, size=size, examples=self.examples, tested=1000, options=self.small(name, width))
             for data, (size, width) in self.sets.items()
             for name in COLOURS
-            for seed in range(seeds or 3)
+            for seed in repeats
         ]
 
     def small(self, name: str, width: int) -> dict[str, Any]:
@@ -69,15 +69,12 @@ class Figure2(Trained):
             for axis, key in zip(grid[sets.index(data)], ("test_accuracy", "train_accuracy"), strict=True):
                 curves = 100 * np.array([one["curves"][key] for one in figures])  # (seeds, epochs)
                 at = iterations * np.arange(1, curves.shape[1] + 1) / curves.shape[1]
-                axis.plot(at, curves.mean(axis=0), color=COLOURS[name], lw=1.6, label=name)
-                axis.fill_between(at, curves.min(axis=0), curves.max(axis=0), color=COLOURS[name], alpha=0.18, lw=0)
+                mean_and_range(axis, at, curves, alpha=0.18, color=COLOURS[name], lw=1.6, label=name)
         for row, data in zip(grid, sets, strict=True):
             for axis, what in zip(row, ("test", "training"), strict=True):
                 axis.axvline(0.1 * iterations, color="0.4", lw=1, ls="--", label="learning rate drops (ls)")
-                name_axes(axis, f"{data}, {what}", "iteration", "accuracy, %")
-                faint_grid(axis)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+                frame(axis, f"{data}, {what}", "iteration", "accuracy, %")
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -114,7 +111,7 @@ class Stacks(Trained):
         "sop": "sop",
         "label_noise(sop)": "sop",
     }
-    colours: ClassVar[dict[str, str]] = {"ce": "#7f8c8d", "elr": "#2471a3", "sop": "#1e8449"}
+    colours: ClassVar[dict[str, str]] = {"ce": "#7f8c8d", "elr": BLUE, "sop": GREEN}
     options: ClassVar[dict[str, Any]] = {
         "model": "mlp", "batch_size": 64, "lr": 0.05, "schedule": "cosine", "val": 0.1, "eval_examples": 1000,
     }  # fmt: skip
@@ -149,11 +146,8 @@ class Stacks(Trained):
                     )  # fmt: skip
                     axis.plot([x] * len(values), values, ".", color="0.15", ms=3)
             axis.set_xticks(range(len(self.noises)), self.noises)
-            name_axes(axis, data, "", "test accuracy\nat the last epoch, %")
-            faint_grid(axis)
-        handles, labels = grid[0].get_legend_handles_labels()
-        legend = dict(zip(labels, handles, strict=True))
-        figure.legend(legend.values(), legend, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+            frame(axis, data, "", "test accuracy\nat the last epoch, %")
+        legend_below(figure, grid, columns=4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -164,8 +158,8 @@ class Stacks(Trained):
                 row = [data, method]
                 for noise in self.noises:
                     with_flips, without = ([f["last"] for f in groups[data, noise, one]] for one in (method, base))
-                    gain = "" if method == base else f" ({_difference(with_flips, without)})"
-                    row.append(f"{spread(with_flips)}{gain}")
+                    row.append(spread(with_flips))
+                    row[-1] += "" if method == base else f" ({_difference(with_flips, without)})"
                 rows.append(row)
         return ["data", "test accuracy, last (gain by flips)", *self.noises], rows
 

@@ -7,6 +7,7 @@ goes around a point that a search found: Q scaled up until it is learned before 
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,11 +15,13 @@ import numpy as np
 from scipy import stats
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.label_noise import annealing
+from noiseproof.papers.label_noise.probe import Probe
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 
-COLOURS = {"lnsgd-ls": "#2c6fbb", "lnsgd-s": "#c0392b", "fbgd-ls": "#2e8b57"}
+COLOURS = {"lnsgd-ls": BLUE, "lnsgd-s": RED, "fbgd-ls": GREEN}
 
 Setting = dict[str, Any]
 
@@ -33,38 +36,39 @@ PAPER: Setting = {
 FIRST_SEED = 100  # the search that chose BASE looked at the seeds below
 LS, S, FULL = annealing.ALGORITHMS
 ALL, NOISY = (LS, S, FULL), (LS, S)
-
-
-def _scaled(q_scale: float) -> Setting:
-    """Another scale of Q, at the same rates relative to its gradients."""
-    rates = {key: BASE[key] * (BASE["q_scale"] / q_scale) ** 2 for key in ("eta1", "eta2", "eta_full")}
-    return {"q_scale": q_scale, **rates}
-
-
-# what is varied: for each value the setting, and who runs it
-FACTORS: dict[str, dict[float, tuple[Setting, tuple[str, ...]]]] = {
-    "η₁": {x: ({"eta1": x}, (LS,)) for x in (0.03, 0.1, 0.24, 0.4)},
-    "η₂": {x: ({"eta2": x}, algorithms) for x, algorithms in ((0.004, (S,)), (0.04, NOISY), (0.16, NOISY))},
-    "δ": {x: ({"delta": x}, NOISY) for x in (0.0, 0.03, 0.1)},
-    "κ": {x: ({"kappa": x}, ALL if x > 0.3 else NOISY) for x in (0.7, 0.35, 0.25)},
-    "d": {x: ({"d": x}, ALL) for x in (50, 200)},
-    "r": {x: ({"r": x}, NOISY) for x in (0.25, 1.0)},
-    "scale of Q": {x: (_scaled(x), NOISY) for x in (5.0, 20.0)},
-    "q₀": {x: ({"q0": x}, NOISY) for x in (0.25,)},
-    "m": {x: ({"m": x}, NOISY) for x in (100, 1000)},
-    "τ₀": {x: ({"tau0": x}, NOISY) for x in (0.02, 0.08)},
-    "ε₁": {x: ({"eps1": x}, (LS,)) for x in (0.02, 0.2)},
-    "ε₂": {x: ({"eps2": x}, ALL) for x in (0.1, 0.3)},
+FACTORS: dict[str, tuple[str, dict[float, tuple[str, ...]]]] = {  # name: the parameter, and who runs at each value
+    "η₁": ("eta1", dict.fromkeys((0.03, 0.1, 0.24, 0.4), (LS,))),
+    "η₂": ("eta2", {0.004: (S,), 0.04: NOISY, 0.16: NOISY}),
+    "δ": ("delta", dict.fromkeys((0.0, 0.03, 0.1), NOISY)),
+    "κ": ("kappa", {0.7: ALL, 0.35: ALL, 0.25: NOISY}),
+    "d": ("d", dict.fromkeys((50, 200), ALL)),
+    "r": ("r", dict.fromkeys((0.25, 1.0), NOISY)),
+    "scale of Q": ("q_scale", dict.fromkeys((5.0, 20.0), NOISY)),
+    "q₀": ("q0", {0.25: NOISY}),
+    "m": ("m", dict.fromkeys((100, 1000), NOISY)),
+    "τ₀": ("tau0", dict.fromkeys((0.02, 0.08), NOISY)),
+    "ε₁": ("eps1", dict.fromkeys((0.02, 0.2), (LS,))),
+    "ε₂": ("eps2", dict.fromkeys((0.1, 0.3), ALL)),
 }
 # whom a parameter does not reach: as at the base
 SAME = {"η₁": (S, FULL), "ε₁": (S, FULL), "η₂": (FULL,), "δ": (FULL,)}
-OTHERS: dict[str, tuple[Setting, tuple[str, ...]]] = {
-    "base": ({}, ALL),
-    "joint network": ({"joint": True}, ALL),
-    "the paper's r and scale": (PAPER, ALL),
-}
-AXES = {"η₁": "eta1", "η₂": "eta2", "δ": "delta", "κ": "kappa", "d": "d", "r": "r", "scale of Q": "q_scale", "q₀": "q0",
-        "m": "m", "τ₀": "tau0", "ε₁": "eps1", "ε₂": "eps2"}  # fmt: skip
+OTHERS: dict[str, Setting] = {"base": {}, "joint network": {"joint": True}, "the paper's r and scale": PAPER}
+
+
+def change_of(parameter: str, value: float) -> Setting:
+    """A parameter at another value; another scale of Q at the same rates relative to its gradients."""
+    if parameter != "q_scale":
+        return {parameter: value}
+    rates = {key: BASE[key] * (BASE["q_scale"] / value) ** 2 for key in ("eta1", "eta2", "eta_full")}
+    return {"q_scale": value, **rates}
+
+
+def settings() -> list[tuple[str, str, Setting, tuple[str, ...]]]:
+    """Each row: its label, the factor that is varied, what changes, and who runs it."""
+    rows: list[tuple[str, str, Setting, tuple[str, ...]]] = [(name, "", change, ALL) for name, change in OTHERS.items()]
+    for name, (parameter, values) in FACTORS.items():
+        rows += [(f"{name} = {x:g}", name, change_of(parameter, x), who) for x, who in values.items()]
+    return rows
 
 
 def simulate(
@@ -75,12 +79,12 @@ def simulate(
     law = annealing.problem(s["d"], s["kappa"], q0=s["q0"], r=s["r"], q_scale=s["q_scale"])
     data = annealing.draw(law, law.size, seed=3 * seed)
     net = annealing.network(s["m"], s["d"], tau0=s["tau0"], seed=seed, joint=s["joint"])
-    probe = annealing.Probe(net, law, data, seed=10_000 + 3 * seed, size=tests)
-    full = annealing.ALGORITHMS[algorithm].full_batch
+    probe = Probe(net, law, data, seed=10_000 + 3 * seed, size=tests)
+    rates = {"eta1": s["eta1"], "eta2": s["eta2"]}
+    if annealing.ALGORITHMS[algorithm].full_batch:
+        rates = dict.fromkeys(rates, s["eta_full"])
     return annealing.train(
-        net, data, algorithm,
-        eta1=s["eta_full"] if full else s["eta1"], eta2=s["eta_full"] if full else s["eta2"],
-        eps1=s["eps1"], eps2=s["eps2"], delta=s["delta"], seed=20_000 + seed,
+        net, data, algorithm, **rates, eps1=s["eps1"], eps2=s["eps2"], delta=s["delta"], seed=20_000 + seed,
         check=s["check"], time=s["time"], watch=watch, measure=probe, decouple=decouple,
     )  # fmt: skip
 
@@ -92,9 +96,12 @@ def interval(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
-def _within(half: float, digits: str) -> str:
-    """The half width of an interval, after its mean; nothing for that of one seed."""
-    return "" if math.isnan(half) else f" ± {half:{digits}}"
+def _mean(values: list[float], form: str, within: str) -> str:
+    """Mean ± half the width of its interval in these formats, the mean alone of one seed; nothing for no values."""
+    if not values:
+        return ""
+    mean, half = interval(values)
+    return f"{mean:{form}}" if math.isnan(half) else f"{mean:{form}} ± {half:{within}}"
 
 
 class Regimes(Experiment):
@@ -109,10 +116,9 @@ class Regimes(Experiment):
     SEEDS = 6
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        every = [*OTHERS.values(), *(one for values in FACTORS.values() for one in values.values())]
         return [
             {"change": change, "algorithm": algorithm, "seed": seed}
-            for change, algorithms in every
+            for _, _, change, algorithms in settings()
             for algorithm in algorithms
             for seed in range(FIRST_SEED, FIRST_SEED + (seeds or self.SEEDS))
         ]
@@ -130,8 +136,8 @@ class Regimes(Experiment):
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(14, 8.2)
         *axes, last, spare, unused = figure.subplots(3, 5).flatten()
-        for axis, (name, values) in zip(axes, FACTORS.items(), strict=True):
-            changes = {BASE[AXES[name]]: {}, **{x: change for x, (change, _) in values.items()}}
+        for axis, (name, (parameter, values)) in zip(axes, FACTORS.items(), strict=True):
+            changes = {BASE[parameter]: {}, **{x: change_of(parameter, x) for x in values}}
             for algorithm, colour in COLOURS.items():
                 found = {x: _runs(done, changes[x], algorithm) for x in sorted(changes)}
                 if at := [x for x in found if found[x]]:
@@ -141,9 +147,9 @@ class Regimes(Experiment):
             ticks = sorted(changes)
             axis.set_xticks([max(x, 1e-3) for x in ticks], [f"{x:g}" for x in ticks])
             axis.minorticks_off()
-            axis.axvline(BASE[AXES[name]], color="0.7", lw=0.8, ls=":", zorder=0)
+            axis.axvline(BASE[parameter], color="0.7", lw=0.8, ls=":", zorder=0)
             _panel(axis, name)
-        for i, (change, _) in enumerate(OTHERS.values()):
+        for i, change in enumerate(OTHERS.values()):
             for shift, (algorithm, colour) in zip((-0.15, 0, 0.15), COLOURS.items(), strict=True):
                 if runs := _runs(done, change, algorithm):
                     _points(last, [i + shift], [runs], colour, algorithm)
@@ -159,10 +165,8 @@ class Regimes(Experiment):
 
     def table(self, done: list[Done]) -> Table:
         """Errors in %, mean ± 95 % interval, on P-only (Q-only) examples, runs that reached ε₂; differences by seed."""
-        labelled: list[tuple[str, str, Setting]] = [(name, "", change) for name, (change, _) in OTHERS.items()]
-        labelled += [(f"{name} = {x:g}", name, values[x][0]) for name, values in FACTORS.items() for x in values]
         rows = []
-        for label, name, change in labelled:
+        for label, name, change, _ in settings():
             runs = [
                 _runs(done, change, algorithm)
                 or (_runs(done, {}, algorithm) if algorithm in SAME.get(name, ()) else {})
@@ -176,26 +180,21 @@ class Regimes(Experiment):
 
 def _runs(done: list[Done], change: Setting, algorithm: str) -> dict[int, dict[str, Any]]:
     """By seed, what the runs of a setting measured at their end."""
-    part = [one for one in done if one.cell["change"] == change and one.cell["algorithm"] == algorithm]
-    return {one.cell["seed"]: one.figures["end"] for one in part}
+    return {one.cell["seed"]: one.figures["end"] for one in where(done, change=change, algorithm=algorithm)}
 
 
 def _errors(runs: dict[int, dict[str, Any]]) -> str:
     if not runs:
         return ""
-    mean, half = interval([100 * one["error_p"] for one in runs.values()])
     on_q = 100 * np.mean([one["error_q"] for one in runs.values()])
     stopped = sum(one["event"] == "stop" for one in runs.values())
-    return f"{mean:.2f}{_within(half, '.2f')} ({on_q:.0f}) {stopped}/{len(runs)}"
+    return f"{_mean([100 * one['error_p'] for one in runs.values()], '.2f', '.2f')} ({on_q:.0f}) {stopped}/{len(runs)}"
 
 
 def _difference(runs: dict[int, dict[str, Any]], against: dict[int, dict[str, Any]], key: str) -> str:
     """Of an error, in %, with its interval over the seeds that both have."""
     seeds = sorted(runs.keys() & against.keys())
-    if not seeds:
-        return ""
-    mean, half = interval([100 * (runs[seed][key] - against[seed][key]) for seed in seeds])
-    return f"{mean:+.3f}{_within(half, '.3f')}"
+    return _mean([100 * (runs[seed][key] - against[seed][key]) for seed in seeds], "+.3f", ".3f")
 
 
 def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]], colour: str, label: str) -> None:
@@ -212,8 +211,7 @@ def _points(axis: Any, at: list[float], groups: list[dict[int, dict[str, Any]]],
 def _panel(axis: Any, x: str) -> None:
     axis.set_yscale("log")
     axis.set_ylim(0.003, 6)
-    name_axes(axis, "", x, "")
-    faint_grid(axis)
+    frame(axis, "", x, "")
 
 
 class Curves(Experiment):
@@ -247,7 +245,7 @@ class Curves(Experiment):
         return {"annealed": run.annealed, "stopped": run.stopped, **curves}
 
     def draw(self, done: list[Done], path: Path) -> None:
-        rows = [setting for setting in self.SETTINGS if any(one.cell["setting"] == setting for one in done)]
+        rows = [setting for setting in self.SETTINGS if where(done, setting=setting)]
         figure = new_figure(13, 3.3 * len(rows) + 0.3)
         panels = {
             "error_p": "P-only test error",
@@ -257,17 +255,15 @@ class Curves(Experiment):
         }
         for line, setting in zip(figure.subplots(len(rows), 4, squeeze=False), rows, strict=True):
             for axis, (key, title) in zip(line, panels.items(), strict=True):
-                for one in done:
-                    if one.cell["setting"] == setting:
-                        self._curve(axis, one, key, COLOURS[one.cell["algorithm"]])
+                for one in where(done, setting=setting):
+                    self._curve(axis, one, key, COLOURS[one.cell["algorithm"]])
                 axis.set_xscale("log")
                 if key in ("error_p", "second_difference"):
                     axis.set_yscale("log")
                 if key == "loss_not_m1":
                     axis.axhline(math.log(2), color="0.5", lw=0.8, ls=":")
                     axis.set_ylim(0, 0.9)
-                name_axes(axis, title, "time Σα", "")
-                faint_grid(axis)
+                frame(axis, title, "time Σα", "")
             line[0].set_ylabel(self.TITLES[setting], fontsize=10)
             for algorithm, colour in COLOURS.items():
                 line[0].plot([], [], color=colour, label=algorithm)
@@ -290,31 +286,15 @@ class Curves(Experiment):
         keys = ("time", "error_p", "error_q", "loss_r_m1", "loss_not_m1", "second_difference", "alignment", "W_signal",
                 "W_noise", "V_signal", "V_noise", "pattern_q", "pattern_q_noise", "active_q", "wedge_kept")  # fmt: skip
         rows = []
-        for setting in self.SETTINGS:
-            for algorithm in ALL:
-                runs = [
-                    one.figures for one in done
-                    if (one.cell["setting"], one.cell["algorithm"]) == (setting, algorithm)
-                ]  # fmt: skip
-                for when in ("anneal", "end"):
-                    at = [_index(figures, when) for figures in runs]
-                    chosen = [(figures, i) for figures, i in zip(runs, at, strict=True) if i is not None]
-                    if chosen:
-                        columns = [
-                            [figures[key][i] for figures, i in chosen] if key in chosen[0][0] else [] for key in keys
-                        ]
-                        rows.append([f"{setting}, {algorithm}, {when}", *(_brief(values) for values in columns)])
+        for setting, algorithm, when in product(self.SETTINGS, ALL, ("anneal", "end")):
+            part = where(done, setting=setting, algorithm=algorithm)
+            if records := [record for one in part for record in _records(one.figures, when, keys)]:
+                means = [_mean([one[key] for one in records if key in one], ".3g", ".1g") for key in keys]
+                rows.append([f"{setting}, {algorithm}, {when}", *means])
         return ["", *keys], rows
 
 
-def _index(figures: dict[str, Any], when: str) -> int | None:
-    if when == "end":
-        return len(figures["event"]) - 1
-    return figures["event"].index(when) if when in figures["event"] else None
-
-
-def _brief(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean, half = interval(values)
-    return f"{mean:.3g}{_within(half, '.1g')}"
+def _records(figures: dict[str, Any], when: str, keys: tuple[str, ...]) -> list[dict[str, float]]:
+    """What a run measured at its annealing, if there was one, or at its end."""
+    at = [-1] if when == "end" else [i for i, event in enumerate(figures["event"]) if event == when]
+    return [{key: figures[key][i] for key in keys if key in figures} for i in at]

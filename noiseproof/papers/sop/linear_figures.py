@@ -12,14 +12,23 @@ from typing import Any
 import numpy as np
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.drawing import frame
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.sop import convex, linear, recovery
 from noiseproof.papers.sop.linear import relative_difference, relative_error
+from noiseproof.runs.drawing import RED, legend_below, name_axes, new_figure
 
 LOG_GAMMA = -8.0  # γ of Figure 2
 STEP = 0.01  # of gradient descent in Figure 2: see `linear.descend`
-RED = "#c0392b"
+LETTERS = {"theta": "θ", "s": "s", "rank": "r", "sparsity": "k"}
+
+
+def _heat(figure: Any, axis: Any, x: Any, y: Any, values: np.ndarray, label: str, **style: Any) -> None:
+    """A map of values (y, x) with the bar of its colours."""
+    extend = style.pop("extend", "neither")
+    bar = figure.colorbar(axis.pcolormesh(x, y, values, shading="nearest", **style), ax=axis, extend=extend)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
 
 
 class Figure2(Experiment):
@@ -65,27 +74,21 @@ class Figure2(Experiment):
         figure = new_figure(9.6, 4.3)
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         least = float(np.median([one.figures["threshold"] for one in done]))
-        for axis, (key, values), name in zip(axes, self._differences(done).items(), ("θ", "s"), strict=True):
-            mesh = axis.pcolormesh(
-                self.LAMBDAS, self.ALPHAS, values, norm=LogNorm(1e-5, 1), cmap="magma", shading="nearest"
-            )
-            axis.plot(
-                -LOG_GAMMA / (2 * self.ALPHAS),
-                self.ALPHAS,
-                color="#4db8ff",
-                lw=1.6,
-                label="α = −log γ / (2λ), Eq. (23)",
-            )
+        for axis, (key, values) in zip(axes, self._differences(done).items(), strict=True):
+            name = LETTERS[key]
+            label = f"‖{name}_α − {name}_λ‖ / max(‖{name}_α‖, ‖{name}_λ‖)"
+            norm = LogNorm(1e-5, 1)
+            _heat(figure, axis, self.LAMBDAS, self.ALPHAS, values, label, norm=norm, cmap="magma", extend="min")
+            curve = -LOG_GAMMA / (2 * self.ALPHAS)
+            axis.plot(curve, self.ALPHAS, color="#4db8ff", lw=1.6, label="α = −log γ / (2λ), Eq. (23)")
             axis.axvline(least, color="white", lw=1.2, ls="--", label=f"recovery from λ₀ = {least:.3f} on")
             axis.set(xscale="log", yscale="log", xlim=(1e-4, 1), ylim=(4, 4000))
-            name_axes(axis, f"difference in {key.replace('theta', 'θ')}", "λ of the convex program (26)", "")
-            bar = figure.colorbar(mesh, ax=axis, extend="min")
-            bar.set_label(f"‖{name}_α − {name}_λ‖ / max(‖{name}_α‖, ‖{name}_λ‖)", fontsize=9)
-            bar.ax.tick_params(labelsize=8)
+            name_axes(axis, f"difference in {name}", "λ of the convex program (26)", "")
         axes[0].set_ylabel("α of gradient descent (16)", fontsize=9)
         handles, labels = axes[0].get_legend_handles_labels()
-        legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, facecolor="0.6")
-        legend.get_frame().set_linewidth(0)
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=2, facecolor="0.6", edgecolor="none", fontsize=9
+        )
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -107,8 +110,7 @@ class Figure3(Experiment):
     paper = "Liu et al. 2022, Figure 3"
     scales = ("paper",)
 
-    LAMBDAS = np.logspace(-4, 0, 41)
-    VALUES = (10, 20, 40, 60, 80)
+    LAMBDAS, VALUES = np.logspace(-4, 0, 41), (10, 20, 40, 60, 80)
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         pairs = [(20, k) for k in self.VALUES] + [(r, 20) for r in self.VALUES if r != 20]
@@ -131,29 +133,21 @@ class Figure3(Experiment):
         figure = new_figure(9.6, 6.8)
         axes = figure.subplots(2, 2, sharex=True)
         for row, (fixed, varied) in enumerate((("rank", "sparsity"), ("sparsity", "rank"))):
-            lines = sorted((one for one in done if one.cell[fixed] == 20), key=lambda one: one.cell[varied])
+            lines = sorted(where(done, **{fixed: 20}), key=lambda one: one.cell[varied])
             colours = colormaps["viridis"](np.linspace(0, 0.88, len(lines)))
-            for column, key in enumerate(("theta", "s")):
-                axis = axes[row, column]
+            for axis, key in zip(axes[row], ("theta", "s"), strict=True):
                 for one, colour in zip(lines, colours, strict=True):
-                    mean = np.mean(one.figures[key], axis=0)
-                    letter = {"rank": "r", "sparsity": "k"}[varied]
-                    axis.plot(self.LAMBDAS, mean, color=colour, lw=1.6, label=f"{letter} = {one.cell[varied]}")
+                    label = f"{LETTERS[varied]} = {one.cell[varied]}"
+                    axis.plot(self.LAMBDAS, np.mean(one.figures[key], axis=0), color=colour, lw=1.6, label=label)
                     if None not in one.figures["threshold"]:
                         axis.axvline(max(one.figures["threshold"]), color=colour, lw=1, ls=":")
                 axis.set(xscale="log", yscale="log", ylim=(1e-16, 1e3 if key == "s" else 10))
-                fixed_letter = {"rank": "r", "sparsity": "k"}[fixed]
-                name = {"theta": "θ", "s": "s"}[key]
-                name_axes(
-                    axis, f"({'ab'[row]}) error of {name}, {fixed_letter} = 20", "λ", f"‖{name} − {name}*‖ / ‖{name}*‖"
-                )
-                faint_grid(axis)
+                name, title = LETTERS[key], f"({'ab'[row]}) error of {LETTERS[key]}, {LETTERS[fixed]} = 20"
+                frame(axis, title, "λ", f"‖{name} − {name}*‖ / ‖{name}*‖")
                 axis.tick_params(labelbottom=True)
             axes[row, 1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-        figure.suptitle(
-            f"mean of {len(done[0].figures['theta'])} trials; dotted: the largest λ₀ of the trials, where all have one",
-            fontsize=9,
-        )
+        note = "dotted: the largest λ₀ of the trials, where all have one"
+        figure.suptitle(f"mean of {len(done[0].figures['theta'])} trials; {note}", fontsize=9)
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
@@ -161,9 +155,8 @@ class Figure3(Experiment):
         for one in done:
             least = [x for x in one.figures["threshold"] if x is not None]
             middle = [f"{np.median(least):.4f}", f"{min(least):.4f}–{max(least):.4f}"] if least else ["–", "–"]
-            rows.append(
-                [str(one.cell["rank"]), str(one.cell["sparsity"]), f"{len(least)}/{one.cell['trials']}", *middle]
-            )
+            sizes = [str(one.cell[key]) for key in ("rank", "sparsity")]
+            rows.append([*sizes, f"{len(least)}/{one.cell['trials']}", *middle])
         return ["r", "k", "trials with a threshold", "λ₀, median", "λ₀, range"], rows
 
 
@@ -206,65 +199,50 @@ class Figure4(Experiment):
         figure = new_figure(13.6, 4.3)
         axes = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
         trials = done[0].cell["trials"]
-        sure = {
-            (o.cell["rank"], k): n
-            for o in done
-            for k, n in zip(o.cell["sparsity"], o.figures["certified"], strict=True)
+        mostly = {
+            (one.cell["rank"], k)
+            for one in done
+            for k, count in zip(one.cell["sparsity"], one.figures["certified"], strict=True)
+            if 2 * count > trials
         }
-        mostly = np.array([pair for pair, n in sure.items() if 2 * n > trials]).reshape(-1, 2)
         curve = np.linspace(0.5, 25, 200)
-        for axis, key, name in zip(axes, ("theta", "s", "certified"), ("θ", "s", ""), strict=True):
-            sparsities = self.CORNER_SPARSITIES if key == "certified" else self.WIDE
-            part = sorted((o for o in done if o.cell["sparsity"] == list(sparsities)), key=lambda o: o.cell["rank"])
+        limit = "k = ½√(N/r): the most that (28) allows any J"
+        for axis, key in zip(axes, ("theta", "s", "certified"), strict=True):
+            corner = key == "certified"
+            sparsities = self.CORNER_SPARSITIES if corner else self.WIDE
+            part = sorted(where(done, sparsity=list(sparsities)), key=lambda one: one.cell["rank"])
             ranks = [one.cell["rank"] for one in part]
             values = 100 * np.array([one.figures[key] for one in part]).T / trials  # (k, r)
-            mesh = axis.pcolormesh(
-                ranks, sparsities, values, vmin=0, vmax=100, cmap="Reds" if key == "certified" else "viridis",
-                shading="nearest",
-            )  # fmt: skip
-            axis.plot(
-                curve,
-                5 / np.sqrt(curve),
-                color="0.3",
-                lw=1.4,
-                ls="--",
-                label="k = ½√(N/r): the most that (28) allows any J",
-            )
-            if name:
-                axis.plot(*mostly.T, "s", color=RED, ms=3, ls="", label="(28) holds in most trials")
-            bar = figure.colorbar(mesh, ax=axis)
-            bar.ax.tick_params(labelsize=8)
-            bar.set_label("trials in which (28) holds, %" if key == "certified" else "trials recovered, %", fontsize=9)
-            name_axes(axis, f"recovery of {name}" if name else "the corner: certified by (28)", "rank r of J", "")
+            label = "trials in which (28) holds, %" if corner else "trials recovered, %"
+            cmap = "Reds" if corner else "viridis"
+            _heat(figure, axis, ranks, sparsities, values, label, vmin=0, vmax=100, cmap=cmap)
+            axis.plot(curve, 5 / np.sqrt(curve), color="0.3", lw=1.4, ls="--", label=limit)
+            if not corner:
+                at = np.array(sorted(mostly)).reshape(-1, 2).T
+                axis.plot(*at, "s", color=RED, ms=3, ls="", label="(28) holds in most trials")
+            title = "the corner: certified by (28)" if corner else f"recovery of {LETTERS[key]}"
+            name_axes(axis, title, "rank r of J", "")
         for axis in axes[:2]:
             axis.set(xlim=(0, 99), ylim=(0, 99))
         axes[2].set(xlim=(0.5, max(self.CORNER_RANKS) + 0.5), ylim=(0.5, max(self.CORNER_SPARSITIES) + 0.5))
         axes[2].set_yticks(self.CORNER_SPARSITIES)
         axes[0].set_ylabel("k, wrong labels of N = 100", fontsize=9)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+        legend_below(figure, axes, columns=2)
         certified, failed = (sum(sum(one.figures[key]) for one in done) for key in ("certified", "failed"))
-        figure.suptitle(
-            f"λ = {self.LAMBDA}, {trials} trials a cell, recovered: error < {self.TOL}. "
-            f"Of {certified} trials certified by (28), {failed} failed.",
-            fontsize=10,
-        )
+        note = f"λ = {self.LAMBDA}, {trials} trials a cell, recovered: error < {self.TOL}. "
+        note += f"Of {certified} trials certified by (28), {failed} failed."
+        figure.suptitle(note, fontsize=10)
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
         rows = []
-        for one in (one for one in done if one.cell["sparsity"] == list(self.CORNER_SPARSITIES)):
+        for one in where(done, sparsity=list(self.CORNER_SPARSITIES)):
             trials, certified = one.cell["trials"], one.figures["certified"]
             reach = [k for k, n in zip(one.cell["sparsity"], one.figures["both"], strict=True) if n == trials]
             row = (one.cell["rank"], *certified[:2], max(reach, default=0), sum(one.figures["failed"]))
             rows.append([str(x) for x in row])
-        return [
-            "r",
-            "certified, k = 1",
-            "certified, k = 2",
-            "largest k ≤ 5 always recovered",
-            "certified but failed",
-        ], rows
+        header = ["r", "certified, k = 1", "certified, k = 2", "largest k ≤ 5 always recovered", "certified but failed"]
+        return header, rows
 
 
 class Gamma(Experiment):
@@ -285,14 +263,11 @@ class Gamma(Experiment):
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         problem = linear.simulate(20, 40, 3, 3, cell["seed"])
-        least = recovery.threshold(problem)
+        J, y, least = problem.J, problem.y, recovery.threshold(problem)
         gaps: dict[str, Any] = {"threshold": least, "theta": [], "s": []}
         for lam in least * np.array(self.SHARES):
-            exact = convex.solve(problem.J, problem.y, lam)
-            ends = [
-                linear.flow_limit(problem.J, problem.y, float(linear.alpha_for(lam, -log)), log_gamma=-log)
-                for log in self.LOGS
-            ]
+            exact = convex.solve(J, y, lam)
+            ends = [linear.flow_limit(J, y, linear.alpha_for(lam, -log), log_gamma=-log) for log in self.LOGS]
             gaps["theta"].append([float(relative_difference(end.theta, exact.theta)) for end in ends])  # (λ, γ)
             gaps["s"].append([float(relative_difference(end.s, exact.s)) for end in ends])
         return gaps
@@ -303,24 +278,21 @@ class Gamma(Experiment):
         figure = new_figure(9.6, 4.4)
         axes = figure.subplots(1, 2, sharey=True)
         below = sum(share < 1 for share in self.SHARES)
-        above = len(self.SHARES) - below
         colours = [
-            *colormaps["autumn"](np.linspace(0, 0.65, below)), *colormaps["winter"](np.linspace(0, 0.75, above)),
-        ]  # fmt: skip
-        for axis, key, name in zip(axes, ("theta", "s"), ("θ", "s"), strict=True):
+            *colormaps["autumn"](np.linspace(0, 0.65, below)),
+            *colormaps["winter"](np.linspace(0, 0.75, len(self.SHARES) - below)),
+        ]
+        for axis, key in zip(axes, ("theta", "s"), strict=True):
             values = np.array([one.figures[key] for one in done])  # (seeds, λ, γ)
             for i, (share, colour) in enumerate(zip(self.SHARES, colours, strict=True)):
-                line = np.median(values[:, i], axis=0)
+                line, low, high = (of(values[:, i], axis=0) for of in (np.median, np.min, np.max))
                 axis.plot(self.LOGS, line, "o-", ms=3, lw=1.5, color=colour, label=f"λ = {share:g} λ₀")
-                axis.fill_between(
-                    self.LOGS, values[:, i].min(axis=0), values[:, i].max(axis=0), color=colour, alpha=0.12, lw=0
-                )
+                axis.fill_between(self.LOGS, low, high, color=colour, alpha=0.12, lw=0)
             axis.plot(self.LOGS, 3 / np.array(self.LOGS), color="0.4", lw=1, ls="--", label="∝ 1 / |log γ|")
             axis.axvline(8, color="0.6", lw=1, ls=":")
             axis.set_xscale("log", base=2)
             axis.set(yscale="log", ylim=(1e-14, 10))
-            name_axes(axis, f"gap in {name}", "−log γ   (dotted: the paper's 8)", "")
-            faint_grid(axis)
+            frame(axis, f"gap in {LETTERS[key]}", "−log γ   (dotted: the paper's 8)", "")
         axes[0].set_ylabel("relative difference, end of the flow against (26)", fontsize=9)
         axes[1].legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         figure.suptitle(f"median and range of {len(done)} data sets, N = 20, p = 40, r = k = 3", fontsize=9)

@@ -1,6 +1,6 @@
 """Refined labels in theory (Zhou et al. 2021): what Theorems 1 and 2 say, and what a network does.
 
-papers/sane/contrast.py has the formulas, and where the paper's differ.
+contrast.py has the formulas, and where the paper's differ.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 import torch
 
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import faint_grid, name_axes, new_figure
-from noiseproof.papers.early_stopping import bounds as clusterbounds
+from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.early_stopping import clusters
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table
+from noiseproof.papers.early_stopping.bounds import Guarantee, certify
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
 from noiseproof.papers.sane import contrast
+from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 
 FRESH = 1000  # added to the seed of the inputs: of those to test with
-BLUE, RED, GREEN, PURPLE, GREY = "#2c6fbb", "#c0392b", "#2e8b57", "#8e44ad", "0.5"
+PURPLE, GREY = "#8e44ad", "0.5"
 
 
-def _label(axis: Any, title: str, x: str, y: str) -> None:
-    name_axes(axis, title, x, y)
-    faint_grid(axis)
-
-
-def _of(done: list[Done], kind: str) -> list[dict[str, Any]]:
-    return [one.figures for one in done if one.cell["kind"] == kind]
+def _of(done: list[Done], **wanted: Any) -> list[dict[str, Any]]:
+    return [one.figures for one in where(done, **wanted)]
 
 
 def _range(values: list[float], form: str = ".2f") -> str:
     low, high = min(values), max(values)
     return f"{low:{form}}" if f"{low:{form}}" == f"{high:{form}}" else f"{low:{form}}–{high:{form}}"
+
+
+def _constant(alpha: float) -> contrast.Alpha:
+    return lambda t: alpha
 
 
 class Theorem2(Experiment):
@@ -74,9 +74,7 @@ class Theorem2(Experiment):
             return self._lasting(cell["seed"])
         return self._clock(cell["seed"]) if cell["kind"] == "clock" else self._recovery(cell["seed"], cell["values"])
 
-    def _certified(
-        self, seed: int, values: int
-    ) -> tuple[clusters.Net, clusters.Clusters, clusterbounds.Guarantee, float]:
+    def _certified(self, seed: int, values: int) -> tuple[clusters.Net, clusters.Clusters, Guarantee, float]:
         """W₀ and data with ε = 0, ρ = δ/32 that Theorem 3.2 covers, its guarantee, and δ; one sample for each label."""
         labels = torch.linspace(-1, 1, values).tolist()
         delta = labels[1] - labels[0]
@@ -88,7 +86,7 @@ class Theorem2(Experiment):
         k = self.FIRST_WIDTH
         while True:
             net = clusters.network(k, values, activation="softplus", seed=seed)
-            given = clusterbounds.certify(net, points, precision=delta / 32)
+            given = certify(net, points, precision=delta / 32)
             if given is not None:
                 return net, points, given, delta
             k *= 2
@@ -98,10 +96,7 @@ class Theorem2(Experiment):
         rho, total = contrast.wrong_share(points), self.LONG * given.steps
         figures: dict[str, Any] = {"width": len(net.W), "steps": given.steps, "rho": rho, "runs": {}}
         for value in self.ALPHAS:
-
-            def alpha(t: int, value: float = value) -> float:
-                return value
-
+            alpha = _constant(value)
             claimed = contrast.claimed_steps(net, points, given, value, step=given.step)
             steps = max(total, claimed) if value in dict(self.SHOWN) else claimed
             watch = sorted({*np.geomspace(1, steps, 40).round().astype(int).tolist(), 0, claimed, steps})
@@ -123,15 +118,11 @@ class Theorem2(Experiment):
     def _recovery(self, seed: int, values: int) -> dict[str, Any]:
         net, points, given, delta = self._certified(seed, values)
         size = torch.bincount(points.cluster).double()
-        mean = (
-            torch.zeros_like(size).index_add_(0, points.cluster, points.label) / size
-        )  # crops are copies: see descend
+        mean = torch.zeros_like(size).index_add_(0, points.cluster, points.label) / size  # copies: see clusters.descend
         path = clusters.descend(net, points.centers, mean, step=given.step, steps=given.steps, weight=size)
         f, wrong = path.outputs[-1][points.cluster], points.label != points.truth
-        right = []
-        for alpha in self.GRID:
-            refined = (1 - alpha) * points.label + alpha * f
-            right.append(float((clusters.nearest(refined, points.truth) == points.truth)[wrong].double().mean()))
+        refined = torch.stack([(1 - alpha) * points.label + alpha * f for alpha in self.GRID])  # (α, n)
+        right = (clusters.nearest(refined, points.truth) == points.truth)[:, wrong].double().mean(1).tolist()
         error, largest = (float((one - points.truth).abs().max()) for one in (f, points.label))
         return {
             "delta": delta,
@@ -158,33 +149,32 @@ class Theorem2(Experiment):
             outputs, refined = path.outputs.double(), path.labels.double()
             final = path.net._replace(W=path.net.W.double(), v=path.net.v.double())
             predicted = clusters.nearest(clusters.predict(final, fresh.x), fresh.truth)
+            end = None if last is None else contrast.limit(points.label, guess, last)
             figures["runs"][name] = {
                 "label_error": contrast.label_error(refined, points.truth).tolist(),
                 "right": (clusters.nearest(refined, points.truth) == points.truth).double().mean(1).tolist(),
                 "fresh": float((predicted == fresh.truth).double().mean()),
-                "from_limit": None
-                if last is None
-                else float((outputs[-1] - contrast.limit(points.label, guess, last)).abs().max()),
+                "from_limit": end if end is None else float((outputs[-1] - end).abs().max()),
             }
         return figures
 
-    def _ways(self, cluster: torch.Tensor) -> dict[str, tuple[Any, contrast.Guess, float | None]]:
+    def _ways(self, cluster: torch.Tensor) -> dict[str, tuple[contrast.Alpha, contrast.Guess, float | None]]:
         """Name to α_t, p, and the constant α of a limit, if there is one."""
-        constant = self.ALPHA
+        value, constant = self.ALPHA, _constant(self.ALPHA)
         return {
-            "α = 0": (lambda t: 0.0, contrast.itself, 0.0),
-            f"itself, α = {constant}": (lambda t: constant, contrast.itself, None),
+            "α = 0": (_constant(0.0), contrast.itself, 0.0),
+            f"itself, α = {value}": (constant, contrast.itself, None),
             f"itself, α_t → 1 by t = {self.STOP}": (contrast.rising(1.0, self.STOP), contrast.itself, None),
-            f"another crop, α = {constant}": (lambda t: constant, contrast.next_crop(cluster), constant),
-            f"all crops, α = {constant}": (lambda t: constant, contrast.all_crops(cluster), constant),
+            f"another crop, α = {value}": (constant, contrast.next_crop(cluster), value),
+            f"all crops, α = {value}": (constant, contrast.all_crops(cluster), value),
         }
 
     def draw(self, done: list[Done], path: Path) -> None:
         figure = new_figure(11.5, 7.6)
         axes = figure.subplots(2, 2)
-        self._draw_clock(axes[0, 0], axes[0, 1], _of(done, "clock"))
-        self._draw_recovery(axes[1, 0], _of(done, "recovery"))
-        self._draw_lasting(axes[1, 1], _of(done, "lasting"))
+        self._draw_clock(axes[0, 0], axes[0, 1], _of(done, kind="clock"))
+        self._draw_recovery(axes[1, 0], done)
+        self._draw_lasting(axes[1, 1], _of(done, kind="lasting"))
         figure.savefig(path, dpi=140, format="png")
 
     def _draw_clock(self, curve: Any, ratio: Any, runs: list[dict[str, Any]]) -> None:
@@ -197,7 +187,7 @@ class Theorem2(Experiment):
         curve.plot([], [], color=GREY, lw=1, ls="--", label="bound")
         curve.plot([], [], "v", color=GREY, ls="none", label="the paper's bound, from t₀ on")
         curve.set(xscale="symlog", xlim=(0, None), ylim=(0, None))
-        _label(curve, "(a) refined labels, x̃ = x, ε = 0, one data set", "iteration t", "‖ỹ − y*‖/√n")
+        frame(curve, "(a) refined labels, x̃ = x, ε = 0, one data set", "iteration t", "‖ỹ − y*‖/√n")
         curve.legend(fontsize=7.5, frameon=False, loc="lower left", ncols=2)
         alphas = [value for value in self.ALPHAS if value > 0]
         for one in runs:
@@ -206,11 +196,11 @@ class Theorem2(Experiment):
         ratio.axhline(1, color="0.2", lw=1.2, ls="--")
         ratio.set(xscale="log", ylim=(0, None))
         ratio.invert_xaxis()
-        _label(ratio, "(b) at the paper's t₀: below 1 it is right", "1 − α", "max|f − y*| / 4ρ")
+        frame(ratio, "(b) at the paper's t₀: below 1 it is right", "1 − α", "max|f − y*| / 4ρ")
 
-    def _draw_recovery(self, axis: Any, runs: list[dict[str, Any]]) -> None:
+    def _draw_recovery(self, axis: Any, done: list[Done]) -> None:
         for values, colour in self.VALUES:
-            part = [one for one in runs if math.isclose(one["delta"], 2 / (values - 1), rel_tol=1e-5)]
+            part = _of(done, kind="recovery", values=values)
             if not part:
                 continue
             mean = 100 * np.mean([one["right"] for one in part], axis=0)
@@ -220,30 +210,28 @@ class Theorem2(Experiment):
         axis.plot([], [], color=GREY, lw=1.2, ls=":", label="enough says the paper: 1 − ¾δ")
         axis.plot([], [], color=GREY, lw=1.2, ls="--", label="enough: (D − ½δ)/(D − E)")
         axis.set(xlim=(-0.02, 1.01), ylim=(-3, 103))
-        _label(axis, "(c) wrong labels that ỹ puts right, ρ ≤ δ/32, ε = 0", "α", "% of them")
+        frame(axis, "(c) wrong labels that ỹ puts right, ρ ≤ δ/32, ε = 0", "α", "% of them")
         axis.legend(fontsize=7.5, loc="lower right", framealpha=1, edgecolor="none")
 
     def _draw_lasting(self, axis: Any, runs: list[dict[str, Any]]) -> None:
         for name, colour in zip(runs[0]["runs"], (GREY, RED, PURPLE, GREEN, BLUE), strict=True):
             values = 100 * np.array([one["runs"][name]["right"] for one in runs])
-            axis.plot(runs[0]["at"], values.mean(0), color=colour, lw=1.7, label=name)
-            axis.fill_between(runs[0]["at"], values.min(0), values.max(0), color=colour, alpha=0.1, lw=0)
+            mean_and_range(axis, runs[0]["at"], values, color=colour, lw=1.7, label=name)
         axis.set(xscale="symlog", xlim=(0, self.LATE), ylim=(30, 102))
-        _label(axis, f"(d) refined labels that are right, ε = {self.EPS}, ρ = {self.SHARE}", "iteration t", "%")
+        frame(axis, f"(d) refined labels that are right, ε = {self.EPS}, ρ = {self.SHARE}", "iteration t", "%")
         axis.legend(fontsize=7.5, frameon=False, title="p from the crop …", title_fontsize=8, alignment="left")
 
     def table(self, done: list[Done]) -> Table:
         """Ranges over the seeds."""
         rows = []
-        clock, recovery, lasting = (_of(done, kind) for kind in ("clock", "recovery", "lasting"))
+        clock, lasting = (_of(done, kind=kind) for kind in ("clock", "lasting"))
         for value in self.ALPHAS if clock else ():
             runs = [one["runs"][str(value)] for one in clock]
             text = f"t₀ {_range([run['claimed'] for run in runs], 'd')}, |f − y*|/4ρ there "
             text += f"{_range([run['of_claim'] for run in runs])}, of our bound at most "
             rows.append(["clock", f"α = {value}", text + f"{max(run['of_bound'] for run in runs):.2f}"])
         for values, _ in self.VALUES:
-            part = [one for one in recovery if math.isclose(one["delta"], 2 / (values - 1), rel_tol=1e-5)]
-            if part:
+            if part := _of(done, kind="recovery", values=values):
                 text = f"claimed from α = {part[0]['claimed']:.2f}, true from {_range([one['from'] for one in part])}, "
                 text += f"enough above {_range([one['enough'] for one in part], '.3f')}"
                 rows.append(["recovery", f"{values} labels, δ = {part[0]['delta']:.2g}", text])
@@ -297,11 +285,9 @@ class Theorem1(Experiment):
         figure = new_figure(12.5, 3.9)
         axes = figure.subplots(1, 3)
         soft = [one for one in done if one.cell["a"] != "one-hot"]
-        a, distance, gap = (
-            np.array(list(values))
-            for values in zip(
-                *[(one.cell["a"], one.figures["distance"], one.figures["gap"]) for one in soft], strict=True
-            )
+        a = np.array([one.cell["a"] for one in soft])
+        distance, gap, upper, excess, pinsker = (
+            np.array([one.figures[key] for one in soft]) for key in ("distance", "gap", "upper", "excess", "pinsker")
         )
         lines = np.linspace(1 / 3 + 1e-4, 0.4995, 200)
         exact = np.array([contrast.gap(one, self.TRUE) for one in lines])
@@ -311,49 +297,34 @@ class Theorem1(Experiment):
         axes[0].plot(away, printed, color=RED, lw=1.3, ls="--", label="as printed")
         axes[0].plot(np.sign(a - self.TRUE) * distance, gap, ".", color="0.15", ms=5, label="trained networks")
         axes[0].axhline(0, color=GREY, lw=0.8)
-        _label(axes[0], "(a) the gap has either sign", "±‖y − y*‖, the sign that of a − a*", "Q − Q̃")
-        axes[1].plot(
-            lines, math.sqrt(2 / 3) * np.abs(np.log(lines / (1 - 2 * lines))), color=BLUE, lw=1.3, label="exact"
-        )
+        frame(axes[0], "(a) the gap has either sign", "±‖y − y*‖, the sign that of a − a*", "Q − Q̃")
+        exact_c0 = math.sqrt(2 / 3) * np.abs(np.log(lines / (1 - 2 * lines)))
+        axes[1].plot(lines, exact_c0, color=BLUE, lw=1.3, label="exact")
         axes[1].plot(a, np.abs(gap) / distance, ".", color="0.15", ms=5, label="trained networks")
-        axes[1].plot(
-            a, [one.figures["upper"] / one.figures["distance"] for one in soft], color=GREEN, lw=1.3, label="L_y"
-        )
+        axes[1].plot(a, upper / distance, color=GREEN, lw=1.3, label="L_y")
         axes[1].set_ylim(0, None)
-        _label(axes[1], "(b) c₀ depends on the labels, and is 0 at ⅓", "a", "|Q − Q̃| / ‖y − y*‖")
-        excess = np.array([one.figures["excess"] for one in soft])
+        frame(axes[1], "(b) c₀ depends on the labels, and is 0 at ⅓", "a", "|Q − Q̃| / ‖y − y*‖")
         order = np.argsort(distance)
         axes[2].loglog(distance, excess, ".", color="0.15", ms=5, label="trained networks")
-        pinsker = np.array([one.figures["pinsker"] for one in soft])
         axes[2].loglog(distance[order], pinsker[order], color=BLUE, lw=1.3, label="½‖y − y*‖₁²")
         axes[2].loglog(distance, np.abs(gap), "+", color=RED, ms=5, label="|Q − Q̃|")
         axes[2].xaxis.set_minor_formatter("")
-        _label(axes[2], "(c) what the labels cost is quadratic", "‖y − y*‖", "Q(f) − min Q")
+        frame(axes[2], "(c) what the labels cost is quadratic", "‖y − y*‖", "Q(f) − min Q")
         for axis in axes:
             axis.legend(fontsize=7.5, frameon=False)
-        seeds = len({one.cell["seed"] for one in done})
-        figure.suptitle(
-            f"two samples, a* = {self.TRUE}, τ = {self.TEMPERATURE}: {seeds} networks for each a", fontsize=9
-        )
+        networks = f"{len({one.cell['seed'] for one in done})} networks for each a"
+        figure.suptitle(f"two samples, a* = {self.TRUE}, τ = {self.TEMPERATURE}: {networks}", fontsize=9)
         figure.savefig(path, dpi=140, format="png")
 
     def table(self, done: list[Done]) -> Table:
         """Means over the networks of each a; of the misfit the worst."""
         rows = []
         for a in dict.fromkeys(one.cell["a"] for one in done):
-            part = [one.figures for one in done if one.cell["a"] == a]
+            part = _of(done, a=a)
             mean = {key: float(np.mean([f[key] for f in part])) for key in ("distance", "gap", "excess", "upper")}
-            printed = part[0]["printed"]
-            rows.append(
-                [
-                    str(a),
-                    f"{mean['distance']:.4f}",
-                    f"{max(f['misfit'] for f in part):.1g}",
-                    f"{mean['gap']:+.4f}",
-                    f"{part[0]['expected']:+.4f}",
-                    "–" if printed is None else f"{printed:+.4f}",
-                    f"{mean['upper']:.4f}",
-                    f"{mean['excess']:.5f}",
-                ]
-            )
+            misfit, expected, printed = max(f["misfit"] for f in part), part[0]["expected"], part[0]["printed"]
+            rows.append([
+                str(a), f"{mean['distance']:.4f}", f"{misfit:.1g}", f"{mean['gap']:+.4f}", f"{expected:+.4f}",
+                "–" if printed is None else f"{printed:+.4f}", f"{mean['upper']:.4f}", f"{mean['excess']:.5f}",
+            ])  # fmt: skip
         return ["a", "‖y − y*‖", "misfit", "Q − Q̃", "exact", "printed", "L_y‖y − y*‖", "cost"], rows
