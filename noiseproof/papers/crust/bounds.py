@@ -7,10 +7,8 @@ a subspace of R^k. σ_i(J, S₊) are the singular values of Jᵀ restricted to S
 
     J_r = R J_S,   √r_min σ_min(J_S, S₊) ≤ σ_i(J_r, S₊) ≤ √r_max ‖J_S‖                              Eq. (7)
 
-Differs from the paper: (7) is wrong as printed. For r = (4, 4) and J_S = I the largest singular value of R J_S is 4,
-not 2: the roots belong to √R J_S, whose singular values govern gradient descent on the weighted loss. And √R maps S₊
-elsewhere: for J_S = (2, −1)ᵀ, r = (1, 4), S₊ = span(1, 1) the lower bound is positive while J_Sᵀ √R (1, 1)ᵀ = 0. True
-is
+Differs from the paper: (7) is wrong as printed (counterexamples: docs/theory/coresets.md). The roots belong to √R J_S,
+whose singular values govern gradient descent on the weighted loss, and √R maps S₊ elsewhere. True is
 
     √r_min σ_i(J_S) ≤ σ_i(√R J_S) ≤ √r_max σ_i(J_S) for every i                                      (7a)
     √r_min σ_min(J_S, S₊) ≤ σ_i(√R J_S, √R⁻¹ S₊),   σ_i(√R J_S, S₊) ≤ √r_max ‖J_S‖                    (7b)
@@ -20,8 +18,6 @@ assigns examples to S, AᵀA = R, so A J_S, which is J with each row replaced by
 singular values of √R J_S, and Weyl's inequality gives
 
     |σ_i(J) − σ_i(√R J_S)| ≤ ‖J − A J_S‖ ≤ (Σ_i ‖J_i − J_{a(i)}‖²)^½ for every i                       (7c)
-
-which is what medoids make small. Nothing in it asks whether labels are right: J does not depend on them.
 
 The noise ratio: S₊ are the vectors that are constant on clusters of S (Eq. 12), so projecting on it takes the mean over
 each cluster, and with labels in [−1, 1]
@@ -43,8 +39,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from noiseproof import checks
-from noiseproof.errors import InputError
 from noiseproof.papers.early_stopping.clusters import cluster_means
 
 
@@ -77,13 +71,6 @@ class Closeness(NamedTuple):
     printed: float  # |√r_max ‖J_S‖ − ‖J‖|, the paper's ε
 
 
-class NoiseRatio(NamedTuple):
-    """Shares of wrong labels: in the whole coreset, and in the cluster with most."""
-
-    overall: float
-    worst: float
-
-
 def singular_values(gram: Tensor, space: Tensor | None = None) -> Tensor:
     """σ_i(J, S₊), largest first, from JJᵀ (N, N) and an orthonormal basis (N, s) of S₊; None for all of R^N."""
     inside = gram if space is None else space.T @ gram @ space
@@ -103,8 +90,6 @@ def rows(index: Tensor, each: int) -> Tensor:
 
 def weigh(gram: Tensor, weight: Tensor, power: float = 0.5) -> Tensor:
     """The Gram matrix of diag(r^power) J_S from J_S J_Sᵀ (N, N) and r (k,)."""
-    if len(weight) == 0 or len(gram) % len(weight) or gram.shape != (len(gram), len(gram)):
-        raise InputError(f"the Gram matrix must have K rows for each of {len(weight)} weights, got {tuple(gram.shape)}")
     scale = weight.to(gram).repeat_interleave(len(gram) // len(weight)) ** power
     return scale[:, None] * gram * scale
 
@@ -155,28 +140,14 @@ def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
     )
 
 
-def noise_ratio(wrong: Tensor, cluster: Tensor) -> NoiseRatio:
-    """The shares of wrong labels (k,) in a coreset and in the worst of its clusters (k,): ρ and max_l ρ_l."""
-    return NoiseRatio(float(wrong.double().mean()), float(cluster_means(wrong.double(), cluster).max()))
-
-
 def scalar_labels(label: Tensor, num_classes: int) -> Tensor:
     """Labels as numbers evenly spread over [−1, 1], as the paper's ν_c; their margin is δ = 2/(C − 1)."""
     return -1 + 2 * label.double() / (num_classes - 1)
 
 
-def margin(num_classes: int) -> float:
-    """δ, the most that C labels in [−1, 1] can be apart: 2/(C − 1).
+def projected(e: Tensor, cluster: Tensor) -> float:
+    """‖Π_{S₊} e‖_∞ of e (k,) on the vectors that are constant on clusters (k,), Lemma A.2; of wrong labels max_l ρ_l.
 
-    Raises:
-        InputError: fewer than two classes.
+    Theorem 4.1 ends at ‖f − ỹ‖_∞ ≤ 2 ‖Π_{S₊}(y − ỹ)‖_∞ < δ/2, so below δ/4 is what it needs.
     """
-    return 2 / (checks.integer("num_classes", num_classes, 2) - 1)
-
-
-def projected_noise(noise: Tensor, cluster: Tensor) -> float:
-    """‖Π_{S₊} e‖_∞ of e = y − ỹ (k,) on the vectors that are constant on clusters (k,): Lemma A.2.
-
-    Theorem 4.1 ends at ‖f − ỹ‖_∞ ≤ 2 ‖Π_{S₊} e‖_∞ < δ/2, so below δ/4 is what it needs.
-    """
-    return float(cluster_means(noise.double(), cluster).abs().max())
+    return float(cluster_means(e.double(), cluster).abs().max())

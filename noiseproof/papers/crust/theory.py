@@ -86,13 +86,14 @@ class Theory(Experiment):
     def select(self, points: Tensor, selection: str, classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """Half of each class: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
         classes = classes.unique(return_inverse=True)[1]
-        if selection == "core":
-            found = core(points, self.SHARE, groups=classes)
-            return found.indices, found.assignment
         if selection != "random":
             algorithm = "lazy" if selection == "medoids" else selection
             trim = self.TRIM if selection == "trimmed" else None
-            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
+            found = (
+                core(points, self.SHARE, groups=classes)
+                if selection == "core"
+                else facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
+            )
             return found.indices, found.assignment
         order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
         members = [order[classes[order] == one] for one in range(int(classes.max()) + 1)]
@@ -118,11 +119,11 @@ class Theory(Experiment):
             "roots, on S₊": coresets.bounds(small, weight, space=space),
         }
         near = coresets.closeness(gram, index, assignment)
-        ratio = coresets.noise_ratio(data.wrong[index], classes[index])
+        wrong = data.wrong[index]
         return {
-            "wrong": ratio.overall, "worst": ratio.worst,
-            "wrong_weight": float((data.wrong[index] * weight).sum() / weight.sum()),
-            "projected": coresets.projected_noise(label - truth, classes[index]),
+            "wrong": float(wrong.double().mean()), "worst": coresets.projected(wrong, classes[index]),
+            "wrong_weight": float((wrong * weight).sum() / weight.sum()),
+            "projected": coresets.projected(label - truth, classes[index]),
             "bounds": {key: one._asdict() | {"below": one.below, "above": one.above} for key, one in bounds.items()},
             "excess": bounds["printed"].largest / bounds["printed"].upper,
             "error": float(near.errors[0]) / near.top, "largest_error": float(near.errors.max()) / near.top,
@@ -159,7 +160,7 @@ class Theory(Experiment):
                     )  # fmt: skip
             everything = [one.figures["all"]["labels_nuisance"] for one in where(done, epochs=epochs)]
             axes[2].axhline(np.mean(everything), color=colour, lw=1, ls=":", label=f"all examples, {epochs} epochs")
-        axes[0].axhline(100 * coresets.margin(self.CLASSES) / 8, color="0.2", lw=1, ls="--", label="δ/8")
+        axes[0].axhline(100 * 2 / (self.CLASSES - 1) / 8, color="0.2", lw=1, ls="--", label="δ/8")
         axes[0].set_ylim(bottom=0)
         axes[1].set(yscale="log", ylim=(0.1, 120))
         axes[2].set_ylim(bottom=0)

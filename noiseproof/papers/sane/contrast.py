@@ -67,7 +67,7 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.papers.early_stopping.bounds import Guarantee
-from noiseproof.papers.early_stopping.clusters import Clusters, Net, activation, cluster_means, eigenvalue, predict
+from noiseproof.papers.early_stopping.clusters import ACTIVATIONS, Clusters, Net, cluster_means, eigenvalue, predict
 
 Guess = Callable[[Tensor], Tensor]  # outputs f(W, X) (n,) to p (n,)
 Alpha = Callable[[int], float]  # t to α_t
@@ -137,7 +137,7 @@ def descend(
     if sorted(set(watch)) != watch or not 0 <= watch[0] <= watch[-1] <= steps:
         raise InputError(f"watch must rise within 0..{steps} (steps), got {watch[:5]}")
     x, y, kept = data.x, data.label.to(data.x.dtype), set(watch)
-    phi, xt = activation(net.activation), x.T.contiguous()
+    phi, xt = ACTIVATIONS[net.activation], x.T.contiguous()
     W, v = net.W.to(x.dtype, copy=True), net.v.to(x.dtype)
     outputs, labels = [], []
     for t in range(steps + 1):
