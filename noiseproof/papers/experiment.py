@@ -67,13 +67,14 @@ def where(done: Iterable[Done], **wanted: Any) -> list[Done]:
 
 
 def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
-    """Mean ± standard deviation, in %, or with three digits; – where there is nothing to measure."""
+    """Mean ± standard deviation, in %, or with three digits, and of how many where some are missing; – for none."""
     numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
     if not numbers:
         return "–"
     digits = 1 if percent else 3
     text = f"{statistics.mean(numbers):.{digits}f}"
-    return f"{text} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else text
+    text += f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return text if len(numbers) == len(values) else f"{text} ({len(numbers)} of {len(values)})"
 
 
 def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True) -> list[str]:
@@ -93,3 +94,9 @@ def crossed(
     columns = list(dict.fromkeys(key[1] for key in groups))
     rows = [[name, *(entry(groups[name, one]) for one in columns)] for name in dict.fromkeys(key[0] for key in groups)]
     return [corner, *columns], rows
+
+
+def span(values: Sequence[float]) -> str:
+    """The least and the largest of whole numbers or, with two digits, of others."""
+    low, high = (f"{one:,}" if isinstance(one, int) else f"{one:.2f}" for one in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"

@@ -41,24 +41,11 @@ SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
 ASYMMETRIC = "asymmetric:0.4"
 
 
-def cell(
-    data: str,
-    method: str,
-    seed: int,
-    *,
-    labels: str | None = None,
-    size: int | None = None,
-    examples: int | None = None,
-    tested: int | None = None,
-    noise: str | None = None,
-    options: dict[str, Any],
-) -> Cell:
-    """A cell; `options` are the arguments of `fit`, its method among them."""
-    return {
-        "data": data, "labels": labels, "size": size, "examples": examples, "tested": tested,
-        "noise": noise, "seed": seed, "method": method,
-        "fit": {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()},
-    }  # fmt: skip
+def cell(data: str, method: str, seed: int, *, options: dict[str, Any], **given: Any) -> Cell:
+    """A cell; `options` are the arguments of `fit`, its method among them, `given` what is not None, and more."""
+    fitted = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    unset = dict.fromkeys(("labels", "size", "examples", "tested", "noise"))
+    return {"data": data, **unset, **given, "seed": seed, "method": method, "fit": fitted}
 
 
 def sets(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:

@@ -127,14 +127,10 @@ def _append(log: Path, record: dict[str, Any]) -> None:
 def _borrow(kind: str, wanted: set[str], own: Path) -> list[dict[str, Any]]:
     """The records of wanted cells in the logs of other experiments of the kind, beside the folder of one's own."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(own.parent.parent.glob(f"*/{CELLS}")):
-        if path == own:
-            continue
-        for line in path.read_bytes().split(b"\n")[:-1]:  # the rest is being written
-            if f'"kind": "{kind}"'.encode() not in line:
-                continue
-            record = _record(line)  # one that is damaged is another experiment's to complain of
-            if record is not None and _key(record["cell"]) in wanted:
+    for path in sorted(set(own.parent.parent.glob(f"*/{CELLS}")) - {own}):
+        for record in map(_record, path.read_bytes().split(b"\n")[:-1]):  # the rest is being written
+            # one that is damaged is another experiment's to complain of
+            if record is not None and record.get("kind") == kind and _key(record["cell"]) in wanted:
                 found.setdefault(_key(record["cell"]), record)
     return list(found.values())
 
@@ -143,11 +139,10 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """What a line of a log says; None where it is no record of a cell."""
     try:
         record = json.loads(line)
-    except ValueError:
+        whole = record["cell"] and record["figures"] and record.keys() >= {"seconds", "commit"}
+    except (ValueError, LookupError, TypeError):
         return None
-    if not isinstance(record, dict) or record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"}:
-        return None
-    return record if all(isinstance(record[key], dict) and record[key] for key in ("cell", "figures")) else None
+    return record if whole else None
 
 
 def _work(
@@ -155,26 +150,24 @@ def _work(
 ) -> Iterator[tuple[Cell, dict[str, Any], float]]:
     """The cells with their figures and seconds, as they are done; those under way are ended where one fails."""
     if workers == 1 or len(cells) < 2:
-        yield from (_one(experiment, cell, data) for cell in cells)
+        yield from (_one(experiment, cell, data, threads) for cell in cells)
         return
-    tasks = (delayed(_in_worker)(experiment, cell, data, threads, os.getpid()) for cell in cells)
+    tasks = (delayed(_one)(experiment, cell, data, threads, parent=os.getpid()) for cell in cells)
     # One cell at a time and none ahead of its turn: what is under way at a Ctrl-C is run again.
     pool = Parallel(workers, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
     yield from pool(tasks)
 
 
-def _one(experiment: Experiment, cell: Cell, data: DataDir) -> tuple[Cell, dict[str, Any], float]:
+def _one(
+    experiment: Experiment, cell: Cell, data: DataDir, threads: int, parent: int | None = None
+) -> tuple[Cell, dict[str, Any], float]:
+    """A cell, its figures and seconds; `parent` is the process this is a worker of."""
+    if parent is not None:
+        torch.set_num_threads(threads)
+        _end_with(parent)
     began = time.perf_counter()
     figures = experiment.run(cell, data)
     return cell, figures, time.perf_counter() - began
-
-
-def _in_worker(
-    experiment: Experiment, cell: Cell, data: DataDir, threads: int, parent: int
-) -> tuple[Cell, dict[str, Any], float]:
-    torch.set_num_threads(threads)
-    _end_with(parent)
-    return _one(experiment, cell, data)
 
 
 @cache

@@ -14,7 +14,7 @@ import noiseproof as nf
 from noiseproof.errors import InputError
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, best_epoch, corrupted, prepare
+from noiseproof.papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, corrupted, prepare
 from noiseproof.papers.early_stopping.spectra import BEFORE, RATIO, Figure5, Table1
 from noiseproof.papers.experiment import Done
 from noiseproof.papers.fits import cell
@@ -63,13 +63,9 @@ def test_notes_agree_with_the_history() -> None:
     torch.testing.assert_close(notes.losses[-1], loss, rtol=1e-4, atol=1e-5)
 
 
-def test_the_best_epoch_is_the_first_of_equals() -> None:
-    assert best_epoch([0.1, 0.5, 0.4, 0.5]) == 1
-
-
 def test_figure_1_early_stopping_keeps_the_true_labels(tmp_path: Path) -> None:
     experiment = Figure1()
-    experiment.settings = {"small": {**DIGITS, "options": MLP}}  # type: ignore[misc]
+    experiment.settings = {"small": {**DIGITS, "few": 3, "options": MLP}}  # type: ignore[misc]
     experiment.rates = {"small": (0.0, 0.6)}  # type: ignore[misc]
     done = run(experiment, experiment.cells("small", 1))
     assert len(shown(experiment, done, tmp_path)) == 2 * len(experiment.stages)
@@ -79,7 +75,7 @@ def test_figure_1_early_stopping_keeps_the_true_labels(tmp_path: Path) -> None:
     assert 0.45 < noisy["noise"] < 0.63
     assert full["train_accuracy"] > 0.95  # fits the wrong labels too
     assert full["epoch"] == MLP["epochs"]
-    assert few["epoch"] == experiment.besides["small"]["few"]
+    assert few["epoch"] == 3
     for early in (held_out, few):
         assert early["test_accuracy"] > full["test_accuracy"] + 0.1
         assert early["train_true_accuracy"] > full["train_true_accuracy"] + 0.1
@@ -130,9 +126,8 @@ def test_figure_4_losses_part_early_and_mix_late(tmp_path: Path) -> None:
 def spectra() -> list[Done]:
     experiment = Table1()
     options = {**MLP, "model": "cnn3(width=4)", "epochs": 5, "val": None}
-    experiment.settings = {"small": {**DIGITS, "options": options}}  # type: ignore[misc]
-    rows = {"all": 30, "correct": 80}
-    experiment.besides = {"small": {"before": BEFORE, "rows": rows, "left_out": 1}}  # type: ignore[misc]
+    asked = {"before": BEFORE, "rows": {"all": 30, "correct": 80}, "left_out": 1}
+    experiment.settings = {"small": {**DIGITS, "options": options, **asked}}  # type: ignore[misc]
     return run(experiment, experiment.cells("small", 1))
 
 

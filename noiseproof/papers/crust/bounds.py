@@ -95,14 +95,9 @@ def weigh(gram: Tensor, weight: Tensor, power: float = 0.5) -> Tensor:
 
 
 def bounds(gram: Tensor, weight: Tensor, *, space: Tensor | None = None, power: float = 0.5) -> Bounds:
-    """The singular values of diag(r^power) J_S over a space, and Eq. (7) on them.
+    """The singular values of diag(r^power) J_S over a space, from J_S J_Sᵀ (N, N) and r (k,), and Eq. (7) on them.
 
-    Args:
-        gram: J_S J_Sᵀ (N, N).
-        weight: r (k,), at least 1 each.
-        space: an orthonormal basis (N, s) of S₊; None for all.
-        power: ½ for √R J_S, for which the upper bound is true, and the lower one without `space`; 1 for the printed
-            J_r = R J_S.
+    Power ½ is √R J_S, for which the upper bound is true, and the lower one without `space`; 1 the printed J_r = R J_S.
     """
     plain, found = singular_values(gram, space), singular_values(weigh(gram, weight, power), space)
     least, most = (float(extreme) ** 0.5 for extreme in (weight.min(), weight.max()))
@@ -111,12 +106,10 @@ def bounds(gram: Tensor, weight: Tensor, *, space: Tensor | None = None, power: 
 
 
 def closeness(gram: Tensor, index: Tensor, assignment: Tensor) -> Closeness:
-    """The singular values of a weighted coreset against those of all examples: Eq. (7c).
+    """The singular values of a weighted coreset against those of all n examples, from JJᵀ (n·K, n·K): Eq. (7c).
 
-    Args:
-        gram: JJᵀ (N, N) of all n examples, N = n·K.
-        index: (k,) the coreset.
-        assignment: (n,) position in `index` of each example's representative; −1: none, its rows count as 0 in A J_S.
+    `index` (k,) is the coreset, `assignment` (n,) the position in it of each example's representative; −1: none, its
+    rows count as 0 in A J_S.
     """
     n, each = len(assignment), len(gram) // len(assignment)
     chosen = rows(index, each)  # (k·K,)

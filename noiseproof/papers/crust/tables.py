@@ -153,10 +153,11 @@ class Figure1(fits.Trained):
 
     def table(self, done: list[Done]) -> Table:
         header = ["", "right labels, last epoch", "of the weight", "train, true labels", "test, last", "test, best"]
-        rows = []
-        for method, figures in group(done, lambda c: c["method"]).items():
-            curves = ("selected_right", "weight_right", "train_true_accuracy")
-            rows.append([method, *(spread(_last(figures, key)) for key in curves), *spreads(figures, "last", "best")])
+        curves = ("selected_right", "weight_right", "train_true_accuracy")
+        rows = [
+            [method, *(spread(_last(figures, key)) for key in curves), *spreads(figures, "last", "best")]
+            for method, figures in group(done, lambda c: c["method"]).items()
+        ]
         return header, rows
 
 
@@ -279,11 +280,10 @@ def _entry(figures: list[dict[str, Any]]) -> str:
 
 def _curves(done: list[Done]) -> dict[str, dict[str, np.ndarray]]:
     """The curves of each method in %, (seeds, epochs), NaN where an epoch has none."""
-    found = {}
-    for method, figures in group(done, lambda c: c["method"]).items():
-        keys = figures[0]["curves"]
-        found[method] = {key: 100 * np.array([f["curves"][key] for f in figures], dtype=float) for key in keys}
-    return found
+    return {
+        method: {key: 100 * np.array([f["curves"][key] for f in runs], dtype=float) for key in runs[0]["curves"]}
+        for method, runs in group(done, lambda c: c["method"]).items()
+    }
 
 
 def _line(axis: Any, curves: np.ndarray, label: str, **style: Any) -> None:

@@ -64,23 +64,11 @@ class Guarantee(NamedTuple):
     eps0: float = 0.0  # the largest ε₀
 
 
-class Stray(NamedTuple):
-    """Theorem 3.3 at a W₀."""
-
-    noise: float  # ‖Π₋r₀‖
-    epsilon: float  # ‖Π₋J(W₀)‖
-    distance: float  # no W nearer to W₀ fits the labels
-
-
 def perfect(centers: Tensor, sizes: Sequence[int], rho: float, name: str, *, failure: float = 0.01) -> Guarantee:
     """Theorem 2.3: inputs equal to their centres, at most ρn_ℓ wrong labels in each cluster.
 
-    Args:
-        centers: (K, d), rows of norm 1.
-        sizes: n_ℓ.
-        rho: in (0, 1).
-        name: of the activation.
-        failure: the probability p over W₀ that the guarantee fails; the paper has 2K⁻¹⁰⁰.
+    Centres (K, d) have rows of norm 1, sizes are n_ℓ, ρ lies in (0, 1), `name` is of the activation, and `failure` is
+    the probability p over W₀ that the guarantee fails; the paper has 2K⁻¹⁰⁰.
     """
     phi, K, n = ACTIVATIONS[name], len(sizes), sum(sizes)
     norm, least = float(torch.linalg.matrix_norm(centers, 2)), eigenvalue(centers, name)
@@ -99,12 +87,7 @@ def certify(net: Net, data: Clusters, *, precision: float = 0.1) -> Guarantee | 
 
     α must be at most α₀ − LR on the ball of radius R = 4‖Π₊r₀‖/α, with α₀ the least singular value of J(W₀) over S₊:
     α = (α₀ + √(α₀² − 16L‖Π₊r₀‖))/2. That is at least α₀/2 ≥ LR, as the step needs.
-
-    Args:
-        precision: ν.
-
-    Returns:
-        The guarantee; None where k is too small for one.
+    `precision` is ν; None where k is too small for a guarantee.
     """
     phi = ACTIVATIONS[net.activation]
     root = torch.bincount(data.cluster, minlength=len(data.centers)).double().sqrt()  # (K,) √n_ℓ
@@ -133,23 +116,20 @@ def least_distance(residual: float, size: float, lipschitz: float) -> float:
     return 2 * residual / down if down > 0 else math.inf
 
 
-def stray(net: Net, x: Tensor, y: Tensor, cluster: Tensor) -> Stray:
+def stray(net: Net, x: Tensor, y: Tensor, cluster: Tensor) -> float:
     """Theorem 3.3 for the network (1.2): how far from W₀ = net.W every W with f(W, x) = y must be.
 
-    Args:
-        x: (n, d) of any norm, y: (n,), cluster: (n,), which defines S₊.
+    x is (n, d) of any norm, y (n,), cluster (n,) defines S₊.
     """
     phi = ACTIVATIONS[net.activation]
     JJ, r = gram(net, x), predict(net, x) - y
     mean = torch.nn.functional.one_hot(cluster).to(x.dtype)
     onto = mean @ (mean / mean.sum(0).clamp_min(1)).T  # Π₊ (n, n)
     off = torch.eye(len(x), dtype=x.dtype) - onto
-    beta, epsilon = (math.sqrt(max(float(torch.linalg.eigvalsh(P @ JJ @ P)[-1]), 0)) for P in (onto, off))
-    signal, noise = float((onto @ r).norm()), float((off @ r).norm())
     size = float(torch.linalg.matrix_norm(x, 2)) * float(x.norm(dim=1).max())
     L = phi.max_curvature * float(net.v.abs().max()) * size
-    distance = max(least_distance(signal, beta, L), least_distance(noise, epsilon, L))
-    return Stray(noise, epsilon, distance)
+    norms = [math.sqrt(max(float(torch.linalg.eigvalsh(P @ JJ @ P)[-1]), 0)) for P in (onto, off)]  # ‖ΠJ(W₀)‖
+    return max(least_distance(float((P @ r).norm()), s, L) for P, s in zip((onto, off), norms, strict=True))
 
 
 def start_misfit(K: int, failure: float, phi: Activation) -> float:

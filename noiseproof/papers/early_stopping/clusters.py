@@ -128,11 +128,8 @@ def clusterable(
 ) -> Clusters:
     """An (ε₀, δ)-clusterable data set, Definition 1.1: inputs at distance ε₀ from their centres, uniformly.
 
-    Args:
-        centers: (K, d), rows of norm 1.
-        sizes: n_ℓ of each cluster.
-        labels: the label of each cluster, in [−1, 1]; clusters may share one.
-        on_sphere: inputs of norm 1, as the definition asks; if not, c_ℓ + ε₀u as in Figure 6.
+    Centres (K, d) have norm 1, sizes are n_ℓ, clusters may share a label. On the sphere inputs have norm 1, as the
+    definition asks; if not, they are c_ℓ + ε₀u as in Figure 6.
     """
     cluster = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     x = c = centers[cluster]  # (n, d)
@@ -204,14 +201,10 @@ def gram(net: Net, x: Tensor) -> Tensor:
 def descend(
     net: Net, x: Tensor, y: Tensor, *, step: float, steps: int, watch: Sequence[int] = (), weight: Tensor | None = None
 ) -> Path:
-    """Gradient descent (1.4), in the dtype of x; the outputs and the distance are kept at iterations `watch`.
+    """Gradient descent (1.4) in the dtype of x (n, d); outputs and distance are kept at iterations `watch`, rising.
 
-    Args:
-        x: (n, d), y: (n,).
-        step: η.
-        watch: rising, within 0..steps; the default is the last.
-        weight: (n,) of each squared error in (1.3). n_ℓ copies of an input weigh as one of weight n_ℓ with their mean
-            label: the descent is the same.
+    `weight` (n,) is that of each squared error in (1.3): n_ℓ copies of an input weigh as one of weight n_ℓ with their
+    mean label.
     """
     watch = list(watch) or [steps]
     phi, xt = ACTIVATIONS[net.activation], x.T.contiguous()

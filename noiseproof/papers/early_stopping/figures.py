@@ -26,7 +26,7 @@ from noiseproof.method import Run
 from noiseproof.models.inference import losses
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spread, spreads, where
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, span, spread, spreads, where
 from noiseproof.papers.fits import cell, find_wrong, sets
 from noiseproof.runs.drawing import legend_below, new_figure
 from noiseproof.runs.plots import CURVES, loss_histogram
@@ -44,7 +44,6 @@ RESNET: dict[str, Any] = {
 SMALL_RESNET: dict[str, Any] = {
     **RESNET, "epochs": 25, "batch_size": 64, "lr": 0.05, "schedule": "cosine", "augment": "none",
 }  # fmt: skip
-SMALL_MNIST: dict[str, Any] = {"data": "mnist", "size": 14, "examples": 3000, "tested": 1000}
 SMALL_CIFAR: dict[str, Any] = {"data": "cifar10", "size": 16, "examples": 5000, "tested": 1000}
 
 
@@ -70,11 +69,6 @@ def corrupted(rate: float) -> str:
 def percent(cell: Cell) -> int:
     """The corruption of a cell, in %."""
     return round(100 * corruption.parse(cell["noise"]).rate)
-
-
-def best_epoch(held_out: list[float]) -> int:
-    """The place of the highest accuracy on held-out noisy labels, the first of equals."""
-    return int(np.argmax(held_out))
 
 
 def _curves(result: FitResult, *keys: str) -> dict[str, list[float]]:
@@ -105,15 +99,14 @@ def _noted(cell: Cell, data: DataDir) -> tuple[FitResult, Notes]:
 class Corrupted(Experiment):
     """Cross-entropy at several rates of corruption."""
 
-    settings: ClassVar[dict[str, dict[str, Any]]]  # the arguments of `fits.cell`, by scale
-    besides: ClassVar[dict[str, dict[str, Any]]] = {}  # what else a cell has, by scale
+    settings: ClassVar[dict[str, dict[str, Any]]]  # the arguments of `fits.cell`, and what else a cell has, by scale
     rates: ClassVar[dict[str, tuple[float, ...]]]  # by scale
     seeds: ClassVar[int] = 3
     stages: tuple[str, ...] = ()  # when the figures of a run are taken
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         return [
-            cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale]) | self.besides.get(scale, {})
+            cell(method="ce", seed=seed, noise=corrupted(rate), **self.settings[scale])
             for rate in self.rates[scale]
             for seed in range(seeds or self.seeds)
         ]
@@ -126,16 +119,16 @@ class Corrupted(Experiment):
 
 
 class Figure1(Corrupted):
-    """Accuracy against corruption: full training, stopped by held-out noisy labels, stopped after a few epochs."""
+    """Accuracy against corruption: full training, stopped by held-out noisy labels, stopped after `few` epochs."""
 
     name = "early-fig1"
     title = "Full training fits the wrong labels; a run that stops early predicts the true ones"
     paper = "Li et al. 2020, Figure 1"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": {**SMALL_MNIST, "options": {
+        "small": {"data": "mnist", "size": 14, "examples": 3000, "tested": 1000, "few": 3, "options": {
             **ADADELTA, "model": "conv4", "epochs": 25, "batch_size": 64, "val": 0.1, "eval_examples": None,
         }},
-        "paper": {"data": "mnist", "options": {  # 50,000 of the 60,000 are trained on
+        "paper": {"data": "mnist", "few": 1, "options": {  # 50,000 of the 60,000 are trained on
             **ADADELTA, "model": "conv4", "epochs": 200, "batch_size": 128, "val": 1 / 6, "eval_examples": 10_000,
         }},
     }  # fmt: skip
@@ -143,7 +136,6 @@ class Figure1(Corrupted):
         "small": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
         "paper": tuple(i / 10 for i in range(10)),
     }
-    besides: ClassVar[dict[str, dict[str, Any]]] = {"small": {"few": 3}, "paper": {"few": 1}}  # epochs
     stages = ("full training", "stopped by held-out noisy labels", "stopped after a few epochs")
     lines = ("train_accuracy", "train_true_accuracy", "test_accuracy")
 
@@ -151,7 +143,7 @@ class Figure1(Corrupted):
         training, test = prepare(cell, data)
         result = fit(data=training, test=test, seed=cell["seed"], **cell["fit"])
         curves = _curves(result, *self.lines, "val_accuracy")
-        at = (cell["fit"]["epochs"] - 1, best_epoch(curves["val_accuracy"]), cell["few"] - 1)
+        at = (cell["fit"]["epochs"] - 1, int(np.argmax(curves["val_accuracy"])), cell["few"] - 1)
         found = {stage: {key: curves[key][i] for key in self.lines} | {"epoch": i + 1}
                  for stage, i in zip(self.stages, at, strict=True)}  # fmt: skip
         return {"stages": found, "noise": training.noise_rate, "curves": curves}
@@ -168,19 +160,17 @@ class Figure1(Corrupted):
                 mean_and_range(axis, list(groups), runs.T, alpha=0.18, **style)
             right = [100 * (1 - np.mean([f["noise"] for f in fs])) for fs in groups.values()]
             axis.plot(list(groups), right, color="0.5", lw=1, ls=":", label="labels that are right")
-            frame(axis, f"({letter}) {stage}", "corruption, %", "")
-        axes[0].set(ylim=(0, 102))
-        axes[0].set_ylabel("accuracy, %", fontsize=9)
+            frame(axis, f"({letter}) {stage}", "corruption, %", "accuracy, %" if letter == "a" else "")
+        axes[0].set_ylim(0, 102)
         legend_below(figure, axes[:1], 4)
         figure.savefig(path, dpi=130, format="png")
 
     def table(self, done: list[Done]) -> Table:
         header = ["corruption, %", "stop", "epoch", "train, noisy labels", "train, true labels", "test"]
-        rows = []
-        for rate, stage, found in self.by_stage(done):
-            epochs = sorted(f["epoch"] for f in found)
-            when = f"{epochs[0]}–{epochs[-1]}" if epochs[-1] > epochs[0] else f"{epochs[0]}"
-            rows.append([rate, stage, when, *spreads(found, *self.lines)])
+        rows = [
+            [rate, stage, span([f["epoch"] for f in found]), *spreads(found, *self.lines)]
+            for rate, stage, found in self.by_stage(done)
+        ]
         return header, rows
 
 
@@ -251,14 +241,8 @@ class Figure3(Experiment):
                     for s in self.reached]  # fmt: skip
             away.append([f["curves"]["distance"][-1] / f["norm"] for f in figures])
             fitted = spread([f["curves"]["train_accuracy"][-1] for f in figures])
-            rows.append([network, str(rate), *(_reached(values) for values in away), fitted])
+            rows.append([network, str(rate), *(spread(values, percent=False) for values in away), fitted])
         return header, rows
-
-
-def _reached(values: list[float | None]) -> str:
-    """Mean ± spread, and of how many runs where some did not get there."""
-    have = [value for value in values if value is not None]
-    return spread(values, percent=False) + (f" ({len(have)} of {len(values)})" if 0 < len(have) < len(values) else "")
 
 
 class Figure4(Corrupted):
@@ -276,7 +260,7 @@ class Figure4(Corrupted):
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
         result, notes = _noted(cell, data)
-        early = best_epoch([record["val_accuracy"] for record in result.history])
+        early = int(np.argmax([record["val_accuracy"] for record in result.history]))
         assert result.run.data.wrong is not None
         wrong = result.run.data.wrong[notes.index].numpy()
         stages = {}

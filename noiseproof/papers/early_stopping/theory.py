@@ -17,7 +17,7 @@ import torch
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import frame, mean_and_range
 from noiseproof.papers.early_stopping import bounds, clusters
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group
+from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, span
 from noiseproof.papers.fits import find_wrong
 from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 from noiseproof.runs.plots import loss_histogram
@@ -70,7 +70,7 @@ class Figure6(Experiment):
             "loss": {stage: loss[i].tolist() for stage, i in at.items()},
         }
         if cell["activation"] != "relu":
-            figures["least_distance"] = bounds.stray(net, points.x, points.label, points.cluster).distance
+            figures["least_distance"] = bounds.stray(net, points.x, points.label, points.cluster)
         return figures
 
     def draw(self, done: list[Done], path: Path) -> None:
@@ -218,18 +218,11 @@ class Theorem(Experiment):
         for setting, runs in group(done, lambda c: f"{c['kind']}, {c['K']}, {c['classes']}").items():
             given, away = [f["guarantee"] for f in runs], [max(f["distance"]) for f in runs]
             rows.append([
-                setting, _range([f["width"] for f in runs]), _range([g["steps"] for g in given]),
-                _range([f["all_right_from"] for f in runs]), f"{sum(f['wrong'] for f in runs)}",
+                setting, span([f["width"] for f in runs]), span([g["steps"] for g in given]),
+                span([f["all_right_from"] for f in runs]), f"{sum(f['wrong'] for f in runs)}",
                 f"{max(f['worst_error'] / g['error'] for f, g in zip(runs, given, strict=True)):.2f}",
-                _range([g["radius"] / f["unit"] for f, g in zip(runs, given, strict=True)]),
-                _range([d / f["unit"] for f, d in zip(runs, away, strict=True)]),
+                span([g["radius"] / f["unit"] for f, g in zip(runs, given, strict=True)]),
+                span([d / f["unit"] for f, d in zip(runs, away, strict=True)]),
                 f"{max(d / g['radius'] for d, g in zip(away, given, strict=True)):.2f}",
             ])  # fmt: skip
         return header, rows
-
-
-def _range(values: list[Any]) -> str:
-    low, high = min(values), max(values)
-    if isinstance(low, int):
-        return f"{low:,}–{high:,}" if high > low else f"{low:,}"
-    return f"{low:.2f}–{high:.2f}"
