@@ -17,7 +17,7 @@ def frame(axis: Any, title: str, x: str, y: str) -> None:
     faint_grid(axis)
 
 
-def mean_and_range(axis: Any, x: Any, runs: np.ndarray, *, alpha: float = 0.1, **style: Any) -> None:
+def mean_and_range(axis: Any, x: Any, runs: np.ndarray, alpha: float = 0.1, **style: Any) -> None:
     """The mean of runs (seeds, T) as a line, and their range in its `color`, where none of them is NaN."""
     there = ~np.isnan(runs).any(0)
     x, runs = np.asarray(x)[there], runs[:, there]

@@ -46,6 +46,7 @@ class Watched(Wrapper):
 
     def __init__(self, inner: CrossEntropy, criteria: tuple[str, ...]) -> None:
         super().__init__(inner)
+        self.criteria = criteria
         self.rules = {criterion: stopping.build(criterion) for criterion in criteria}
         self.patience = EarlyStop(inner).patience
         self.chosen: dict[str, int] = {}
@@ -64,9 +65,6 @@ class Watched(Wrapper):
                 if over or run.epoch == run.epochs:
                     self.stopped[criterion] = run.epoch
         return super().stop(run)
-
-    def describe(self) -> str:
-        return self.inner.describe()
 
 
 class EarlyStopping(Experiment):

@@ -34,9 +34,7 @@ from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.progress import Silent
 
-ADADELTA: dict[str, Any] = {
-    "method": "ce", "optimizer": "adadelta", "lr": 1.0, "weight_decay": 0.0, "schedule": "constant",
-}  # fmt: skip
+ADADELTA = {"method": "ce", "optimizer": "adadelta", "lr": 1.0, "weight_decay": 0.0, "schedule": "constant"}
 RESNET: dict[str, Any] = {
     "model": "resnet20", "method": "ce", "epochs": 200, "batch_size": 128, "lr": 0.1, "momentum": 0.9,
     "weight_decay": 1e-4, "schedule": "multi_step([100, 150])", "augment": "weak",
@@ -156,8 +154,7 @@ class Figure1(Corrupted):
             for key in self.lines:
                 runs = np.array([[100 * f["stages"][stage][key] for f in fs] for fs in groups.values()])  # (R, seeds)
                 legend, colour = CURVES[key]
-                style = {"color": colour, "marker": "o", "lw": 1.6, "ms": 3.5, "label": legend}
-                mean_and_range(axis, list(groups), runs.T, alpha=0.18, **style)
+                mean_and_range(axis, list(groups), runs.T, 0.18, color=colour, marker="o", lw=1.6, ms=3.5, label=legend)
             right = [100 * (1 - np.mean([f["noise"] for f in fs])) for fs in groups.values()]
             axis.plot(list(groups), right, color="0.5", lw=1, ls=":", label="labels that are right")
             frame(axis, f"({letter}) {stage}", "corruption, %", "accuracy, %" if letter == "a" else "")
@@ -294,9 +291,9 @@ class Figure4(Corrupted):
     def table(self, done: list[Done]) -> Table:
         header = ["corruption, %", "stage", "epoch", "loss, right labels", "loss, wrong labels", "AUROC of the loss",
                   "wrong labels memorised", "test"]  # fmt: skip
-        rows = [
-            [rate, stage, ", ".join(str(f["epoch"]) for f in found),
-             *spreads(found, "right", "wrong", "auroc", percent=False), *spreads(found, "memorised", "test")]
-            for rate, stage, found in self.by_stage(done)
-        ]  # fmt: skip
+        rows = []
+        for rate, stage, found in self.by_stage(done):
+            epochs, numbers = [str(f["epoch"]) for f in found], ("right", "wrong", "auroc")
+            shares = spreads(found, "memorised", "test")
+            rows.append([rate, stage, ", ".join(epochs), *spreads(found, *numbers, percent=False), *shares])
         return header, rows
