@@ -86,21 +86,20 @@ class Theory(Experiment):
     def select(self, points: Tensor, selection: str, classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """Half of each class: the coreset (k,), and whom each example belongs to (n,), a position in it or −1."""
         classes = classes.unique(return_inverse=True)[1]
-        if selection != "random":
+        if selection == "random":
+            order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+            members = [order[classes[order] == one] for one in range(int(classes.max()) + 1)]
+            index = torch.cat([rows[: max(1, round(self.SHARE * len(rows)))] for rows in members])
+            apart = torch.cdist(points, points[index]).masked_fill(classes[:, None] != classes[index], torch.inf)
+            apart[index, torch.arange(len(index))] = -1  # each to itself, even among equals
+            return index, apart.argmin(dim=1)
+        if selection == "core":
+            found = core(points, self.SHARE, groups=classes)
+        else:
             algorithm = "lazy" if selection == "medoids" else selection
             trim = self.TRIM if selection == "trimmed" else None
-            found = (
-                core(points, self.SHARE, groups=classes)
-                if selection == "core"
-                else facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
-            )
-            return found.indices, found.assignment
-        order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
-        members = [order[classes[order] == one] for one in range(int(classes.max()) + 1)]
-        index = torch.cat([rows[: max(1, round(self.SHARE * len(rows)))] for rows in members])
-        apart = torch.cdist(points, points[index]).masked_fill(classes[:, None] != classes[index], torch.inf)
-        apart[index, torch.arange(len(index))] = -1  # each to itself, even among equals
-        return index, apart.argmin(dim=1)
+            found = facility_location(points, self.SHARE, algorithm=algorithm, groups=classes, trim=trim)
+        return found.indices, found.assignment
 
     def measure(
         self, gram: Tensor, columns: int, data: LabeledData, classes: Tensor, index: Tensor, assignment: Tensor
