@@ -8,6 +8,7 @@ values that repeat.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -72,6 +73,18 @@ def fit_two_modes(values: np.ndarray) -> TwoModes | None:
     order = np.argsort(mean, kind="stable")
     weight, mean, std = (found[order].tolist() for found in (mixture.weights_, mean, std))
     return TwoModes(tuple(weight), tuple(mean), tuple(std))
+
+
+def separation(values: np.ndarray) -> float:
+    """How clearly values fall into two modes: minus the share taken for the wrong one, over the smaller mode's weight.
+
+    0 is perfect; NaN where there are no two modes to fit.
+    """
+    modes = fit_two_modes(values)
+    if modes is None:
+        return math.nan
+    upper = modes.upper(values)
+    return -float(np.minimum(upper, 1 - upper).mean()) / max(min(modes.weight), 1e-12)
 
 
 def best_split(x: np.ndarray) -> int:

@@ -15,11 +15,7 @@ from noiseproof.method import Batch, Method, Run
 def keep_rate(epoch: int, forget_rate: float, warmup: int, exponent: float) -> float:
     """R(t) = 1 − min(τ t^c / T_k, τ), the share of a batch that is kept after t epochs (Algorithm 1).
 
-    Args:
-        epoch: t, epochs completed; 0 keeps everything.
-        forget_rate: τ.
-        warmup: T_k.
-        exponent: c.
+    `epoch` is t, those completed, 0 keeps everything; τ is the forget rate, T_k the warm-up, c the exponent.
     """
     return 1 - min(forget_rate * epoch**exponent / warmup, forget_rate)
 
@@ -27,16 +23,10 @@ def keep_rate(epoch: int, forget_rate: float, warmup: int, exponent: float) -> f
 def co_teaching_loss(
     logits1: Tensor, logits2: Tensor, label: Tensor, keep: int, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy of each network on the examples of smallest loss to the other (Algorithm 1).
+    """The mean cross-entropy of each network on the `keep` examples of smallest loss to the other (Algorithm 1).
 
-    Args:
-        logits1, logits2: (B, K).
-        label: (B,).
-        keep: how many examples each network picks, in 1..B.
-        weight: (B,); it weighs the losses and has no say in the picking.
-
-    Returns:
-        two scalars. Each has a gradient with respect to its own logits only.
+    Logits (B, K) twice, label (B,) and weight (B,), which weighs the losses and has no say in the picking, to two
+    scalars. Each has a gradient with respect to its own logits only.
     """
     loss1 = F.cross_entropy(logits1, label, reduction="none")  # (B,)
     loss2 = F.cross_entropy(logits2, label, reduction="none")

@@ -35,14 +35,7 @@ def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
 def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float) -> Tensor:
     """CE + λ log(1 − ⟨p, t⟩) of each example, Eq. (6); the gradient flows through p and not through t.
 
-    Args:
-        logits: (B, K).
-        label: (B,).
-        p: (B, K), `clamped_softmax(logits)`.
-        target: (B, K).
-
-    Returns:
-        (B,).
+    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K) and target (B, K): (B,).
     """
     agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
     return F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)

@@ -15,16 +15,7 @@ from noiseproof.method import Batch, Method, Run
 
 
 def gce(logits: Tensor, label: Tensor, q: float) -> Tensor:
-    """(1 − p_y^q) / q of each example, Eq. (6).
-
-    Args:
-        logits: (B, K).
-        label: (B,).
-        q: in (0, 1].
-
-    Returns:
-        (B,).
-    """
+    """(1 − p_y^q) / q of each example, Eq. (6), for q in (0, 1]: (B, K), (B,) to (B,)."""
     log_p = -F.cross_entropy(logits, label, reduction="none")  # (B,)
     return -torch.expm1(q * log_p) / q  # Eq. (6); expm1 keeps the digits for small q, where it tends to −log p
 

@@ -23,15 +23,9 @@ from noiseproof.method import Batch, Method, Run, Wrapper
 
 
 def flip_labels(label: Tensor, num_classes: int, rate: float, generator: torch.Generator) -> Tensor:
-    """The labels, each replaced with probability `rate` by another class, any of the others alike.
+    """The labels, each replaced with probability `rate`, δ, by another class, any of the others alike: (B,) to (B,).
 
-    Args:
-        label: (B,) in 0..num_classes-1.
-        rate: δ in [0, 1].
-        generator: on the CPU; gives 2 B draws, whatever comes out.
-
-    Returns:
-        (B,), a new tensor.
+    The generator, on the CPU, gives 2 B draws, whatever comes out.
     """
     flipped = torch.rand(label.shape, generator=generator) < rate  # (B,)
     shift = torch.randint(1, num_classes, label.shape, generator=generator)  # (B,) in 1..K-1

@@ -23,12 +23,7 @@ def sample_lam(alpha: float, generator: torch.Generator) -> float:
 
 
 def mixup(x: Tensor, lam: float, permutation: Tensor) -> Tensor:
-    """λ x_i + (1 − λ) x_π(i), the x̃ of Sec. 2.
-
-    Args:
-        x: (B, ...) floating point.
-        lam: λ in [0, 1].
-        permutation: (B,) π.
+    """λ x_i + (1 − λ) x_π(i), the x̃ of Sec. 2, of x (B, ...) floating point, λ in [0, 1] and π (B,).
 
     Raises:
         InputError: x holds integers, which have nothing between them.
@@ -39,15 +34,10 @@ def mixup(x: Tensor, lam: float, permutation: Tensor) -> Tensor:
 
 
 def mixup_loss(logits: Tensor, label: Tensor, lam: float, permutation: Tensor, weight: Tensor | None = None) -> Tensor:
-    """λ w_i CE(y_i) + (1 − λ) w_π(i) CE(y_π(i)) of each mixed example: cross-entropy at ỹ of Sec. 2.
+    """λ w_i CE(y_i) + (1 − λ) w_π(i) CE(y_π(i)) of each mixed example (B,): cross-entropy at ỹ of Sec. 2.
 
-    Args:
-        logits: (B, K) at the mixed inputs.
-        label: (B,) before mixing.
-        weight: (B,) before mixing: each label's share carries the weight of the example it came from.
-
-    Returns:
-        (B,).
+    Of logits (B, K) at the mixed inputs, label (B,) and weight (B,) before mixing: each label's share carries the
+    weight of the example it came from.
     """
     log_p = F.log_softmax(logits, dim=1)  # (B, K)
     one = F.nll_loss(log_p, label, reduction="none")  # (B,)

@@ -31,19 +31,15 @@ from noiseproof.method import Batch, Method, Run
 
 
 def confidence(epoch: float, ramp: float, m1: float, m2: float) -> float:
-    """μ after so many epochs: half a cosine from m₁ to m₂ over the first `ramp` of them, then m₂."""
+    """μ after so many epochs (or steps): half a cosine from m₁ to m₂ over the first `ramp` of them, then m₂."""
     share = 1.0 if epoch >= ramp else epoch / ramp
     return m2 - (m2 - m1) * (math.cos(math.pi * share) + 1) / 2
 
 
 def refined_label(logits: Tensor, label: Tensor, mu: float, sharpness: float) -> Tensor:
-    """ỹ (B, K), Eq. (5) with β = 0: no gradient flows into it.
+    """ỹ (B, K), Eq. (5) with β = 0, of logits (B, K) at x̃, label (B,), μ ≥ 0 and τ′ in (0, 1].
 
-    Args:
-        logits: (B, K) at x̃.
-        label: (B,).
-        mu: μ, at least 0.
-        sharpness: τ′, in (0, 1].
+    No gradient flows into it.
     """
     p = (logits.detach() / sharpness).softmax(dim=1)  # (B, K)
     trust = mu * p.amax(dim=1, keepdim=True)  # (B, 1) μ max_k p_ik

@@ -16,15 +16,7 @@ from noiseproof.method import Batch, Method, Run
 def reverse_cross_entropy(logits: Tensor, label: Tensor, A: float) -> Tensor:
     """−Σ_k p_k log q_k of each example, where q is the one-hot label and log 0 is A: hence −A (1 − p_y).
 
-    The definition of ℓ_rce in Sec. 3 of the paper.
-
-    Args:
-        logits: (B, K).
-        label: (B,).
-        A: below 0.
-
-    Returns:
-        (B,).
+    The definition of ℓ_rce in Sec. 3 of the paper, for A below 0: (B, K), (B,) to (B,).
     """
     log_p = -F.cross_entropy(logits, label, reduction="none")  # (B,)
     return A * torch.expm1(log_p)  # −A (1 − p_y), to the last digit where p_y is near 1

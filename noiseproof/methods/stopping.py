@@ -23,28 +23,20 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from noiseproof import checks
-from noiseproof.auditing.two_modes import fit_two_modes
+from noiseproof.auditing.two_modes import separation
 from noiseproof.calls import build_as
 from noiseproof.errors import InputError
 from noiseproof.method import Predictions, Run
 from noiseproof.models.inference import block_size, losses
-from noiseproof.models.shallow import ShallowNet, jacobian_gram
+from noiseproof.models.shallow import ShallowNet, learning_time
 
 _ROWS = 10_000  # training examples whose predictions are remembered, at most: memory does not grow with the data
-
-
-class Verdict(NamedTuple):
-    """What a criterion says after an epoch."""
-
-    better: bool  # the epoch judged is the one to return to, so far
-    over: bool = False  # no later one will be
 
 
 class Criterion(nn.Module, ABC):
@@ -53,9 +45,14 @@ class Criterion(nn.Module, ABC):
     name: ClassVar[str]
     lag: int = 0  # after epoch t it judges epoch t − lag
     reads_predictions: ClassVar[bool] = False  # on training examples
+    seen: float = math.nan  # the last score, of a criterion that has one
 
     def __init__(self) -> None:
         super().__init__()
+
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        """What is remembered, by the name of its buffer, as it is before the first epoch."""
+        return {}
 
     def start(self, run: Run) -> None:
         """Allocate what is remembered.
@@ -68,21 +65,23 @@ class Criterion(nn.Module, ABC):
                 f"early_stop by {self.name} reads predictions on training examples, and eval_examples=0 makes none; "
                 "pass eval_examples=1000 (--eval-examples 1000) or criterion='val_loss'"
             )
+        for name, initial in self.memory(run).items():
+            self.register_buffer(name, initial)
 
     @abstractmethod
-    def observe(self, run: Run) -> Verdict:
-        """Judge, after an epoch and its evaluation."""
+    def observe(self, run: Run) -> tuple[bool, bool]:
+        """After an epoch and its evaluation: is the epoch judged the one to return to so far, and will no later be?"""
 
     def judge(self, run: Run, best: int, patience: int) -> tuple[int, bool]:
         """The epoch to return to, given the best so far (0: none), and whether to stop."""
-        verdict = self.observe(run)
+        better, over = self.observe(run)
         judged = run.epoch - self.lag
-        best = judged if verdict.better else best
-        return best, verdict.over or judged - max(best, 1) >= patience  # the first epoch may have no score yet
+        best = judged if better else best
+        return best, over or judged - max(best, 1) >= patience  # the first epoch may have no score yet
 
     def figures(self) -> dict[str, float]:
         """What it adds to the record of the epoch it has just seen."""
-        return {}
+        return {} if math.isnan(self.seen) else {"stop_score": self.seen}
 
     def describe(self) -> str:
         """The criterion as text that `build` reads back, e.g. `distance(radius=0.8, relative=True)`."""
@@ -104,22 +103,17 @@ class Peak(Criterion):
     """The epoch of the highest score, the first of equals."""
 
     best: Tensor
-    seen: float = math.nan  # the last score
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        self.register_buffer("best", torch.tensor(float("nan")))
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        return {"best": torch.tensor(math.nan)}
 
-    def figures(self) -> dict[str, float]:
-        return {} if math.isnan(self.seen) else {"stop_score": self.seen}
-
-    def observe(self, run: Run) -> Verdict:
+    def observe(self, run: Run) -> tuple[bool, bool]:
         self.seen = self.score(run)
         value = self.best.new_tensor(self.seen)
         better = bool(value > self.best) or bool(self.best.isnan() & ~value.isnan())
         if better:
             self.best.copy_(value)
-        return Verdict(better)
+        return better, False
 
     @abstractmethod
     def score(self, run: Run) -> float:
@@ -130,7 +124,7 @@ class ValAccuracy(Peak):
     """Accuracy on the held-out split."""
 
     name = "val_accuracy"
-    key, sign = "val_accuracy", 1.0
+    sign = 1.0
 
     def start(self, run: Run) -> None:
         if run.val is None:
@@ -140,14 +134,14 @@ class ValAccuracy(Peak):
         super().start(run)
 
     def score(self, run: Run) -> float:
-        return self.sign * float(run.history[-1][self.key])
+        return self.sign * float(run.history[-1][self.name])
 
 
 class ValLoss(ValAccuracy):
     """Loss on the held-out split."""
 
     name = "val_loss"
-    key, sign = "val_loss", -1.0
+    sign = -1.0
 
 
 class Agreement(Peak):
@@ -162,10 +156,9 @@ class Agreement(Peak):
     reads_predictions = True
     votes: Tensor
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        rows = min(len(run.data), _ROWS)
-        self.register_buffer("votes", torch.zeros(rows, run.num_classes, dtype=torch.int16))
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        votes = torch.zeros(min(len(run.data), _ROWS), run.num_classes, dtype=torch.int16)
+        return super().memory(run) | {"votes": votes}
 
     def score(self, run: Run) -> float:
         predicted = remembered(run)
@@ -192,9 +185,9 @@ class Smoothed(Peak):
     lag = 1
     recent: Tensor
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        self.register_buffer("recent", torch.full((3,), float("nan"), dtype=torch.float64))  # so that ties stay ties
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        recent = torch.full((3,), math.nan, dtype=torch.float64)  # double, so that ties stay ties
+        return super().memory(run) | {"recent": recent}
 
     def score(self, run: Run) -> float:
         self.recent.copy_(torch.cat([self.recent[1:], self.recent.new_tensor([self.value(run)])]))
@@ -212,9 +205,8 @@ class Changes(Smoothed):
     reads_predictions = True
     guess: Tensor
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        self.register_buffer("guess", torch.full((min(len(run.data), _ROWS),), -1, dtype=torch.int32))
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        return super().memory(run) | {"guess": torch.full((min(len(run.data), _ROWS),), -1, dtype=torch.int32)}
 
     def value(self, run: Run) -> float:
         guess = remembered(run).probability.argmax(dim=1).to(self.guess)  # (m,)
@@ -232,20 +224,7 @@ class Mixture(Smoothed):
 
     def value(self, run: Run) -> float:
         assert run.predicted is not None
-        predicted = run.predicted
-        return separation(losses(predicted.probability, run.data.labels[predicted.index]).numpy())
-
-
-def separation(values: np.ndarray) -> float:
-    """How clearly values fall into two modes: minus the share taken for the wrong one, over the smaller mode's weight.
-
-    0 is perfect; NaN where there are no two modes to fit.
-    """
-    modes = fit_two_modes(values)
-    if modes is None:
-        return math.nan
-    upper = modes.upper(values)
-    return -float(np.minimum(upper, 1 - upper).mean()) / max(min(modes.weight), 1e-12)
+        return separation(losses(run.predicted.probability, run.data.labels[run.predicted.index]).numpy())
 
 
 class Distance(Criterion):
@@ -259,13 +238,12 @@ class Distance(Criterion):
         self.radius = checks.number("radius", radius, 0, ends="()")
         self.relative = checks.boolean("relative", relative)  # to ‖θ₀‖
 
-    def start(self, run: Run) -> None:
-        super().start(run)
+    def memory(self, run: Run) -> dict[str, Tensor]:
         weights = [p.detach().square().sum() for p in run.models.parameters() if p.requires_grad]
         scale = float(torch.stack(weights).sum().sqrt()) if self.relative else 1.0
-        self.register_buffer("limit", torch.tensor(self.radius * scale))
+        return {"limit": torch.tensor(self.radius * scale)}
 
-    def observe(self, run: Run) -> Verdict:
+    def observe(self, run: Run) -> tuple[bool, bool]:
         distance = run.history[-1]["distance"]
         inside = distance <= float(self.limit)
         if not inside and run.epoch == 1:
@@ -273,7 +251,7 @@ class Distance(Criterion):
                 f"early_stop by distance: the first epoch went {distance:.3g} from the initial weights, the radius is "
                 f"{float(self.limit):.3g}; take a larger one, or a smaller learning rate"
             )
-        return Verdict(inside, over=not inside)
+        return inside, not inside
 
 
 class Knee(Criterion):
@@ -291,20 +269,17 @@ class Knee(Criterion):
         super().__init__()
         self.share = checks.number("share", share, 0, 1, ends="()")
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        start = torch.tensor([1 / run.num_classes, 0.0])
-        self.register_buffer("path", start.repeat(4, 1))  # accuracy and distance, now and three epochs back
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        # accuracy and distance, now and three epochs back
+        return {"path": torch.tensor([1 / run.num_classes, 0.0]).repeat(4, 1)}
 
-    def observe(self, run: Run) -> Verdict:
+    def observe(self, run: Run) -> tuple[bool, bool]:
         record = run.history[-1]
         now = self.path.new_tensor([record["train_accuracy"], record["distance"]])
         self.path.copy_(torch.cat([self.path[1:], now[None]]))
-        gained, moved = (now - self.path[0]).tolist()
-        accuracy, distance = now.tolist()
+        (accuracy, distance), (gained, moved) = now.tolist(), (now - self.path[0]).tolist()
         above = accuracy - 1 / run.num_classes
-        flat = above > 0 and gained * distance < self.share * above * moved
-        return Verdict(better=True, over=flat)
+        return True, above > 0 and gained * distance < self.share * above * moved
 
 
 class Theory(Criterion):
@@ -327,50 +302,33 @@ class Theory(Criterion):
         self.precision = checks.number("precision", precision, 0, ends="()")
         self.momentum = checks.number("momentum", momentum, 0, 1, ends="[)")
 
-    def start(self, run: Run) -> None:
-        super().start(run)
-        self.register_buffer("due", torch.tensor(self._due(run)))
-        self.register_buffer("time", torch.zeros(()))
-
-    def observe(self, run: Run) -> Verdict:
-        record = run.history[-1]
-        steps = record["step"] - (run.history[-2]["step"] if len(run.history) > 1 else 0)
-        self.time += steps * record["lr"] / (len(run.data) * (1 - self.momentum))
-        return Verdict(better=True, over=bool(self.time >= self.due))
-
-    def _due(self, run: Run) -> float:
-        """ητ₀."""
-        model = run.model
-        if not isinstance(model, ShallowNet):
+    def memory(self, run: Run) -> dict[str, Tensor]:
+        if not isinstance(run.model, ShallowNet):
             raise InputError(
                 "early_stop by theory is for networks of one hidden layer: model='shallow'; take agreement"
             )
-        centers, sizes, classes = _class_means(run)  # (K', d), (K',), (K',)
-        with torch.no_grad():
-            hidden, readout = model.hidden.weight.double(), model.head.weight[0].double()
-            gram = jacobian_gram(centers.double(), hidden, readout, model.activation)  # (K', K')
-            root = sizes.double().sqrt()
-            least = float(torch.linalg.eigvalsh(root[:, None] * gram * root)[0])
-            wanted = torch.eye(run.num_classes, device=centers.device)[classes]
-            residual = float((root[:, None] * (model(centers) - wanted)).norm())
-        if least <= 0:
+        due = learning_time(run.model, *_class_means(run), self.precision)
+        if math.isinf(due):
             raise InputError(
                 "early_stop by theory: the network's Jacobian at the mean inputs of the classes is singular; widen the "
                 "network, or take criterion='agreement'"
             )
-        return 5 / (least / 4) * math.log(max(residual / self.precision, 1.0))
+        return {"due": torch.tensor(due), "time": torch.zeros(())}
+
+    def observe(self, run: Run) -> tuple[bool, bool]:
+        record = run.history[-1]
+        steps = record["step"] - (run.history[-2]["step"] if len(run.history) > 1 else 0)
+        self.time += steps * record["lr"] / (len(run.data) * (1 - self.momentum))
+        return True, bool(self.time >= self.due)
 
 
 def _class_means(run: Run) -> tuple[Tensor, Tensor, Tensor]:
     """The mean input of each class there is (K', d), how many examples it has (K',), and its number (K',)."""
-    labels = run.data.labels
-    total: Tensor | None = None
-    for rows in torch.arange(len(run.data)).split(block_size(run.data.input_shape)):
-        x = run.normalize(run.data.take(rows).to(run.device)).flatten(1)  # (B, d)
-        total = x.new_zeros(run.num_classes, x.shape[1]) if total is None else total
-        total.index_add_(0, labels[rows].to(x.device), x)
-    assert total is not None
-    sizes = torch.bincount(labels, minlength=run.num_classes).to(total.device)
+    labels, shape = run.data.labels.to(run.device), run.data.input_shape
+    total = torch.zeros(run.num_classes, math.prod(shape), device=run.device)
+    for rows in torch.arange(len(labels)).split(block_size(shape)):
+        total.index_add_(0, labels[rows], run.normalize(run.data.take(rows).to(run.device)).flatten(1))
+    sizes = torch.bincount(labels, minlength=run.num_classes)
     classes = sizes.nonzero()[:, 0]
     return total[classes] / sizes[classes, None], sizes[classes], classes
 

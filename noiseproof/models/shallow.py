@@ -108,6 +108,25 @@ def jacobian_gram(x: Tensor, hidden: Tensor, readout: Tensor, activation: str) -
     return (x @ x.T) * (slope.T @ slope)
 
 
+@torch.no_grad()
+def learning_time(net: ShallowNet, centers: Tensor, sizes: Tensor, classes: Tensor, precision: float) -> float:
+    """ητ₀ = 5/α² log(‖Π₊r₀‖/precision), α half the least singular value of J(W₀) over clusters; inf where that is 0.
+
+    Theorem 3.2 of Li et al. (2020).
+
+    Args:
+        centers: (K', d), of the clusters, sizes: (K',), classes: (K',), the label of each.
+    """
+    hidden, readout = net.hidden.weight.double(), net.head.weight[0].double()
+    gram = jacobian_gram(centers.double(), hidden, readout, net.activation)  # (K', K')
+    root = sizes.double().sqrt()
+    least = float(torch.linalg.eigvalsh(root[:, None] * gram * root)[0])
+    outputs = net(centers)  # (K', K)
+    wanted = torch.eye(outputs.shape[1], device=centers.device)[classes]
+    residual = float((root[:, None] * (outputs - wanted)).norm())
+    return 5 / (least / 4) * math.log(max(residual / precision, 1.0)) if least > 0 else math.inf
+
+
 def _balanced_signs(rows: int, width: int) -> Tensor:
     """(rows, width): as many +1 as −1 in each row, a 0 if the width is odd; a single row keeps the order + 0 −."""
     half = width // 2

@@ -32,15 +32,11 @@ from noiseproof import checks
 from noiseproof.errors import unknown
 from noiseproof.method import Run
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.methods.refine import confidence
 from noiseproof.pretraining.moco import MomentumContrast, embed, instance_loss, log_sigma
 
 MIXUPS = ("momentum", "vanilla", "none")
 SIDES = ("query", "key")
-
-
-def schedule_mu(t: float, m1: float, m2: float) -> float:
-    """μ at the share t in [0, 1] of the run: half a cosine from m₁ to m₂."""
-    return m2 - (m2 - m1) * (math.cos(math.pi * t) + 1) / 2
 
 
 def similarity_labels(bank: Tensor, s: int, temperature: float, sharpness: float) -> tuple[Tensor, Tensor]:
@@ -59,11 +55,6 @@ def refine(p: Tensor | None, q: Tensor | None, mu: float) -> Tensor:
     refined = torch.stack([weight / z * label for weight, label in zip(trust, labels, strict=True)]).sum(dim=0)
     refined.diagonal().add_(1 / z[:, 0])  # 1 − α − β = 1/z
     return refined
-
-
-def soft_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """L_c with soft labels, Eq. (4): logits and labels (s, s + b) to ()."""
-    return F.cross_entropy(logits, target)
 
 
 def blend(theta: float, first: Tensor, second: Tensor, permutation: Tensor) -> Tensor:
@@ -149,7 +140,7 @@ class SANE(MomentumContrast):
             return plain
         target = self.labels(run, bank, len(query))  # (s, s + b)
         if logits is not None and alone:
-            refined = soft_loss(logits, target)
+            refined = F.cross_entropy(logits, target)  # L_c with soft labels, Eq. (4)
         else:
             losses = [self.mixed_loss(run, query, key, other, bank, target) for other in others or [query]]
             refined = torch.stack(losses).mean()
@@ -159,7 +150,7 @@ class SANE(MomentumContrast):
         """ỹ (s, s + b) of this moment."""
         full, rest = divmod(len(run.data), run.batch_size)
         steps = run.epochs * max(full + (rest > 1), 1)
-        mu = schedule_mu(min(run.step / steps, 1.0), self.m1, self.m2)
+        mu = confidence(run.step, steps, self.m1, self.m2)
         if mu == 0 or not (self.p or self.q):
             return torch.eye(s, len(bank), device=bank.device, dtype=bank.dtype)
         p, q = similarity_labels(bank, s, self.temperature, self.sharpness)
@@ -179,4 +170,4 @@ class SANE(MomentumContrast):
             else:
                 first, second = fit_size(query, other), other
             x, y = blend(theta, first, second, permutation), blend(theta, target, target, permutation)  # Eq. (8)
-        return soft_loss(log_sigma(embed(run.model, x), bank, self.temperature), y)
+        return F.cross_entropy(log_sigma(embed(run.model, x), bank, self.temperature), y)  # Eq. (4)

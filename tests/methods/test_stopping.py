@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reference import stopping as reference
 
 from noiseproof import models
-from noiseproof.auditing.two_modes import fit_two_modes
+from noiseproof.auditing.two_modes import fit_two_modes, separation
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Predictions, Run
@@ -95,10 +95,10 @@ def test_separation_is_that_of_the_twin() -> None:
     modes = fit_two_modes(values)
     assert modes is not None
     expected = reference.separation(values.tolist(), list(modes.weight), list(modes.mean), list(modes.std))
-    assert stopping.separation(values) == pytest.approx(expected, rel=1e-9)
+    assert separation(values) == pytest.approx(expected, rel=1e-9)
     near = torch.cat([low, high - 1.5]).double().numpy()
-    assert stopping.separation(near) < stopping.separation(values) <= 0
-    assert math.isnan(stopping.separation(values[:1]))
+    assert separation(near) < separation(values) <= 0
+    assert math.isnan(separation(values[:1]))
 
 
 def test_mixture_picks_the_epoch_whose_neighbourhood_separates_best(make_run: MakeRun) -> None:
@@ -111,7 +111,7 @@ def test_mixture_picks_the_epoch_whose_neighbourhood_separates_best(make_run: Ma
         probability = ((1 - given_label) / 2)[:, None].repeat(1, 3)
         probability.scatter_(1, run.data.labels[:, None], given_label[:, None])
         records.append({"probability": probability})
-        raw.append(stopping.separation(-given_label.log().numpy()))
+        raw.append(separation(-given_label.log().numpy()))
     expected = reference.choose(_rounded(reference.smooth(raw)), 3)
     assert watch(stopping.Mixture(), run, records, 3) == expected
     assert expected in (3, 4, 5)

@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from reference import sane as twin
 from test_contract import KillAt, Killed, assert_same, without_times
 
@@ -15,9 +16,10 @@ from noiseproof.data.augment import RandomResizedCrop
 from noiseproof.errors import InputError
 from noiseproof.method import Batch
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.methods.refine import confidence
 from noiseproof.pretraining import SANE, MoCo, build, pretrain, report
 from noiseproof.pretraining.moco import instance_loss, log_sigma, push
-from noiseproof.pretraining.sane import blend, fit_size, refine, schedule_mu, similarity_labels, soft_loss
+from noiseproof.pretraining.sane import blend, fit_size, refine, similarity_labels
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import CHECKPOINT
 
@@ -71,8 +73,8 @@ def test_labels_stay_finite_where_one_similarity_is_all():
 
 def test_mu_rises_by_half_a_cosine():
     for t in range(11):
-        assert schedule_mu(t / 10, 0.5, 10) == pytest.approx(twin.confidence(t, 10, 0.5, 10))
-    assert (schedule_mu(0, 0.5, 10), schedule_mu(1, 0.5, 10)) == (0.5, 10)
+        assert confidence(t, 10, 0.5, 10) == pytest.approx(twin.confidence(t, 10, 0.5, 10))
+    assert (confidence(0, 1, 0.5, 10), confidence(1, 1, 0.5, 10)) == (0.5, 10)
 
 
 def test_losses_and_their_gradients_agree_with_the_paper():
@@ -80,7 +82,7 @@ def test_losses_and_their_gradients_agree_with_the_paper():
     bank = units(9, 5)
     labels = refine(*similarity_labels(bank, 4, 0.2, 0.8), 0.7)
     one_hot = torch.eye(4, 9, dtype=torch.float64)
-    for target, ours in ((one_hot, instance_loss), (labels, lambda logits: soft_loss(logits, labels))):
+    for target, ours in ((one_hot, instance_loss), (labels, lambda logits: F.cross_entropy(logits, labels))):
         x, y = raw.clone().requires_grad_(), raw.clone().requires_grad_()
         a = ours(log_sigma(torch.nn.functional.normalize(x, dim=1), bank, 0.2))
         b = twin.contrast(y, bank, target, 0.2)
