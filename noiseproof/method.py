@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from noiseproof.errors import InputError
 from noiseproof.models.inference import predictions
 
 if TYPE_CHECKING:
@@ -180,6 +181,8 @@ class Wrapper(Method):
     """A method around another: passes every hook on; a subclass changes the ones it is about."""
 
     def __init__(self, inner: Method) -> None:
+        if not isinstance(inner, Method):
+            raise InputError(f"{self.name} wraps a method, got {inner!r}; write e.g. {self.name}(ce)")
         super().__init__()
         self.inner = inner
         self.num_models = inner.num_models

@@ -79,11 +79,9 @@ class CRUST(Wrapper):
         weighted: bool = False,
         mixup: float = 0.0,
     ) -> None:
-        if not isinstance(inner, Method):
-            raise InputError(f"crust wraps a method, got {inner!r}; write e.g. crust(ce)")
+        super().__init__(inner)
         if any(isinstance(part, CRUST) for part in inner.modules()):
             raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
-        super().__init__(inner)
         self.fraction = fraction if fraction == "auto" else checks.number("fraction", fraction, 0, 1, ends="(]")
         if selection not in SELECTIONS:
             raise unknown("selection", str(selection), SELECTIONS)

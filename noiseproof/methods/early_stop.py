@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checks
-from noiseproof.errors import InputError
 from noiseproof.method import Method, Run, Wrapper
 from noiseproof.methods import stopping
 from noiseproof.methods._snapshot import Snapshots, tensors_of
@@ -41,8 +40,6 @@ class EarlyStop(Wrapper):
     best_epoch: Tensor
 
     def __init__(self, inner: Method, *, criterion: str | stopping.Criterion = "agreement", patience: int = 5) -> None:
-        if not isinstance(inner, Method):
-            raise InputError(f"early_stop wraps a method, got {inner!r}; write e.g. early_stop(elr)")
         super().__init__(inner)
         self.rule = stopping.build(criterion)
         self.criterion = self.rule.describe()

@@ -57,8 +57,6 @@ class LabelNoise(Wrapper):
     paper = "Wei et al. 2023"
 
     def __init__(self, inner: Method, *, rate: float = 0.1, anneal: str = "constant") -> None:
-        if not isinstance(inner, Method):
-            raise InputError(f"label_noise wraps a method, got {inner!r}; write e.g. label_noise(ce)")
         super().__init__(inner)
         self.rate = checks.number("rate", rate, 0, 1, ends="[)")
         for part in (part for part in inner.modules() if isinstance(part, Method)):

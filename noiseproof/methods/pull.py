@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
 from noiseproof.methods._snapshot import Snapshot
 
@@ -37,8 +36,6 @@ class Pull(Wrapper):
     paper = "Hu et al. 2020"
 
     def __init__(self, inner: Method, *, strength: float = 0.03) -> None:
-        if not isinstance(inner, Method):
-            raise InputError(f"pull wraps a method, got {inner!r}; write e.g. pull(ce)")
         super().__init__(inner)
         self.strength = checks.number("strength", strength, 0)
 

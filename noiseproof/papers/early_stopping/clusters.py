@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from noiseproof.errors import InputError
 from noiseproof.models.shallow import SLOPES, jacobian_gram
 
 _NODES = 80  # of the quadrature, each way: round-off for softplus
@@ -115,12 +116,17 @@ def _stream(purpose: str, seed: int) -> torch.Generator:
 
 
 def random_centers(K: int, d: int, *, seed: int, apart: float = 0.0) -> Tensor:
-    """K centres (K, d), uniform on the sphere, drawn again until no two are nearer than `apart`."""
+    """K centres (K, d), uniform on the sphere, drawn again until no two are nearer than `apart`.
+
+    Raises:
+        InputError: there is hardly room for so many.
+    """
     generator = _stream("centers", seed)
-    while True:
+    for _ in range(10_000):
         C = F.normalize(torch.randn(K, d, generator=generator, dtype=torch.float64))
         if K < 2 or float(torch.pdist(C).min()) >= apart:
             return C
+    raise InputError(f"no {K} random centres in {d} dimensions were {apart} apart; lower apart or raise d")
 
 
 def clusterable(
