@@ -6,46 +6,49 @@ F(S) = Σ_i max_{j∈S} (d0 − d_ij), Eq. (10), is monotone and submodular with
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noiseproof.coreset import kernels
-from noiseproof.coreset.greedy import Choice, Cover, Tick, all_gains, greedy, parts, stages
-from noiseproof.coreset.scaling import Array, Points
+from noiseproof.coreset.greedy import Choice, Cover, Tick, all_gains, covered_by, greedy, spread
+from noiseproof.coreset.scaling import Array
 
 _START = 200  # sparse: one of so many points is picked from a sample
 _PER_START = 16  # sparse: points in the sample for each of those picks
-_PIVOTS = 256  # trimmed: points to look up neighbours by
-_HALVINGS = 12  # trimmed: values of the penalty tried, at most
-_NEAR = 0.001  # trimmed: the share of points by which less than z may be beyond the penalty
 
 
 class Problem(NamedTuple):
     """One group's points and all that a way to choose may need."""
 
-    points: Points
+    x: Array  # (d, n) from `scaling.scaled`
+    cap: int  # d0, in units of x
     k: int  # 1..n
-    epsilon: float
-    trim: float
+    epsilon: float  # of stochastic
+    parts: int  # of greedi, as the next two
+    local: bool
+    processes: int
     generator: np.random.Generator
     memory: int
     threads: int
     tick: Tick | None
 
     @property
-    def x(self) -> Array:
-        return self.points.x
+    def n(self) -> int:
+        return self.x.shape[1]
 
     @property
-    def n(self) -> int:
-        return self.points.x.shape[1]
+    def means(self) -> dict[str, Any]:
+        """What exact greedy may use."""
+        return {"memory": self.memory, "threads": self.threads, "tick": self.tick}
 
 
 def lazy(problem: Problem) -> Choice:
     """Greedy by marginal gains, exact: F(S) ≥ (1 − 1/e) F* (Nemhauser, Wolsey and Fisher 1978)."""
-    x, k, cap = problem.x, problem.k, problem.points.cap
-    return greedy(x, k, cap, memory=problem.memory, threads=problem.threads, tick=problem.tick)
+    return greedy(problem.x, problem.k, problem.cap, **problem.means)
 
 
 def sparse(problem: Problem) -> Choice:
@@ -55,11 +58,11 @@ def sparse(problem: Problem) -> Choice:
     candidates. They make the graph of the pairs that still matter small from the start; from there on no gain is
     approximated. No guarantee in terms of F*: it rests on the sample.
     """
-    x, k, cap, n = problem.x, problem.k, problem.points.cap, problem.n
+    x, k, cap, n = problem.x, problem.k, problem.cap, problem.n
     count = min(k, max(2, n // _START))
     sample = np.sort(problem.generator.choice(n, min(n, count * _PER_START), replace=False))
     seeds = sample[greedy(np.ascontiguousarray(x[:, sample]), count, cap, memory=problem.memory).picks]
-    return greedy(x, k, cap, seeds=seeds, memory=problem.memory, threads=problem.threads, tick=problem.tick)
+    return greedy(x, k, cap, seeds=seeds, **problem.means)
 
 
 def stochastic(problem: Problem) -> Choice:
@@ -69,30 +72,13 @@ def stochastic(problem: Problem) -> Choice:
     """
     x, k, n = problem.x, problem.k, problem.n
     size = math.ceil(n / k * math.log(1 / problem.epsilon))
-    cover, keys = Cover(x, k, problem.points.cap), np.full(n, 2**62, np.int64)
+    cover, keys = Cover(x, k, problem.cap, problem.tick), np.full(n, 2**62, np.int64)
     pool = np.arange(n, dtype=np.int32)
-    for stop in stages(0, k):
-        for part in parts(cover.t, stop, k, problem.tick):
-            draws = problem.generator.random((part - cover.t) * size)
-            kernels.stochastic(
-                x, cover.cells, cover.cur, cover.owner, keys, pool, cover.place, draws, size, cover.picks, cover.t, part
-            )
-            cover.t = part
+    for stop in cover.stages(k):
         cover.sort()
+        draws = problem.generator.random((stop - cover.t) * size)
+        kernels.pick_from_samples(cover.cells, keys, pool, draws, size, cover.picks, cover.t, stop)
     return cover.choice()
-
-
-def sieve(problem: Problem) -> Choice:
-    """Sieve-streaming, one pass over the rows in their order: F(S) ≥ (1/2 − ε) F* (Badanidiyuru et al. 2014).
-
-    Keeps ⌈log(2k)/log(1+ε)⌉ + 2 candidate sets with the distances of all n clients to each: memory in proportion to
-    n log(k)/ε, never n². May return fewer than k.
-    """
-    x, k, n, epsilon = problem.x, problem.k, problem.n, problem.epsilon
-    levels = math.ceil(math.log(2 * k) / math.log1p(epsilon)) + 2
-    count, chosen = np.zeros(levels, np.int64), np.empty((levels, k), np.int32)
-    best = kernels.sieve(x, problem.points.cap, k, epsilon, np.empty((levels, n), np.int32), count, chosen)
-    return _cover(problem, chosen[best, : count[best]])
 
 
 def central(problem: Problem) -> Choice:
@@ -100,59 +86,41 @@ def central(problem: Problem) -> Choice:
 
     One pass over all pairs, none of them kept. No guarantee: k copies of one point can be the answer.
     """
-    total = all_gains(problem.x, np.full(problem.n, problem.points.cap, np.int32), problem.threads)
-    return _cover(problem, np.lexsort((np.arange(problem.n), -total))[: problem.k])
+    total = all_gains(problem.x, np.full(problem.n, problem.cap, np.int32), problem.threads)
+    return covered_by(problem.x, np.argsort(-total, kind="stable")[: problem.k], problem.cap, problem.tick)
 
 
-def trimmed(problem: Problem) -> Choice:
-    """Robust k-medoids: cover all but z = ⌊trim · n⌋ points; which ones is part of the choice.
+def greedi(problem: Problem) -> Choice:
+    """Two rounds over parts of the points: k points of each part alone, then k of those, F over all points.
 
-    Minimises C_z(S), the sum of the n − z smallest min_{j∈S} d_ij, which is not submodular. Its Lagrangian is: a point
-    may stay uncovered for a penalty λ, Σ_i min(λ, min_{j∈S} d_ij), which is minimal where the monotone submodular
-    F_λ(S) = Σ_i max(0, λ − min_{j∈S} d_ij) is maximal; an S that is optimal for λ and leaves z points beyond λ is
-    optimal for C_z. λ is sought by bisection, so that greedy on F_λ leaves z points or a few less beyond λ. Of the S so
-    found and the S of `lazy`, the one of the smallest C_z is returned; its z farthest points are left without an owner.
+    Mirzasoleiman et al. 2013, Barbosa et al. 2015. Returns the better of that and of the best part. Round 1 is a
+    function of arrays alone: it runs in threads or processes here, and can run on other machines.
 
-    Each S tried keeps F_λ(S) ≥ (1 − 1/e) max F_λ. For C_z itself there is no guarantee, except that the answer is never
-    worse than that of `lazy`. z is lowered to n − k if it is larger: selected points are not left out.
+    If round 1 evaluates F over all points (`local=False`), E F(S) ≥ (1 − 1/e)/2 · F* over the random partition. With
+    `local=True` a part knows only itself, and the guarantee holds as far as a part represents the whole.
     """
-    x, k, cap, n = problem.x, problem.k, problem.points.cap, problem.n
-    z = min(math.floor(problem.trim * n), n - k)
-    best = greedy(x, k, cap, memory=problem.memory, threads=problem.threads, tick=problem.tick)
-    if z == 0:
-        return best
-
-    def cost(choice: Choice) -> int:  # exact if at most z points are beyond λ, where cur = λ
-        return int(np.partition(choice.cur, n - z)[: n - z].sum(dtype=np.int64))
-
-    around, low, high = _cover(problem, best.picks[:_PIVOTS]), 0, cap
-    penalty = int(np.partition(best.cur, n - z)[n - z])
-    for _ in range(_HALVINGS):
-        if not low < penalty < high:
-            break
-        found = greedy(x, k, penalty, around=around, memory=problem.memory, threads=problem.threads)
-        beyond = int((found.owner < 0).sum())
-        if beyond <= z:
-            best = min(best, found, key=cost)
-        if 0 <= z - beyond <= n * _NEAR:
-            break
-        low, high = (penalty, high) if beyond > z else (low, penalty)
-        penalty = min(2 * penalty, high) if high == cap else (low + high) // 2
-    farness = best.cur.astype(np.int64)
-    farness[best.picks] = -1  # a selected point is never left out
-    owner = best.owner.copy()
-    owner[np.argsort(farness, kind="stable")[n - z :]] = -1
-    return Choice(best.picks, owner, best.cur)
+    x, k, cap = problem.x, problem.k, problem.cap
+    pieces = partition(problem.n, problem.parts, problem.generator)
+    solve = partial(solve_part, x=x, k=k, cap=cap, local=problem.local, memory=problem.memory // len(pieces))
+    if problem.processes:
+        with ProcessPoolExecutor(problem.processes, get_context("spawn")) as pool:  # fork would copy held locks
+            solutions = list(pool.map(solve, pieces))
+    else:
+        solutions = spread(solve, pieces, problem.threads)
+    union = np.sort(np.concatenate(solutions))
+    merged = greedy(x, k, cap, candidates=union, **problem.means)
+    found = [merged, *(covered_by(x, picks, cap) for picks in solutions)]
+    return min(found, key=lambda choice: int(choice.cur.sum(dtype=np.int64)))
 
 
-def refine(problem: Problem, choice: Choice, sweeps: int) -> Choice:
-    """Exchange selected for other points while that lowers the cost: eager FastPAM, at most so many sweeps."""
-    picks = choice.picks.copy()
-    kernels.swap(problem.x, picks, sweeps)
-    return _cover(problem, picks)
+def partition(n: int, parts: int, generator: np.random.Generator) -> list[Array]:
+    """Random parts of 0..n-1, of sizes that differ by at most one, each ascending; none empty."""
+    return [np.sort(part) for part in np.array_split(generator.permutation(n), min(parts, n))]
 
 
-def _cover(problem: Problem, picks: Array) -> Choice:
-    cover = Cover(problem.x, len(picks), problem.points.cap)
-    cover.add(picks)
-    return cover.choice()
+def solve_part(part: Array, x: Array, k: int, cap: int, local: bool, memory: int) -> Array:
+    """Up to k points of a part of the columns of x (d, n): greedy on the part, or from the part on everything."""
+    count = min(k, len(part))
+    if local:
+        return part[greedy(np.ascontiguousarray(x[:, part]), count, cap, memory=memory).picks]
+    return greedy(x, count, cap, candidates=part, memory=memory).picks

@@ -21,22 +21,16 @@ import torch
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.coreset.scaling import unit_scale
+from noiseproof.coreset.scaling import scaled, unit_scale
 from noiseproof.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from noiseproof.coreset.algorithms import Problem
     from noiseproof.coreset.greedy import Choice
 
-ALGORITHMS = ("auto", "lazy", "sparse", "stochastic", "sieve", "greedi", "trimmed", "central")
+ALGORITHMS = ("auto", "lazy", "sparse", "stochastic", "greedi", "central")
 _MANY = 100_000  # auto: points of a group from which on its first picks come from a sample
-_ONLY_FOR = {
-    "epsilon": ("stochastic", "sieve"),
-    "trim": ("trimmed",),
-    "parts": ("greedi",),
-    "local": ("greedi",),
-    "processes": ("greedi",),
-}
+_ONLY_FOR = {"epsilon": "stochastic", "parts": "greedi", "local": "greedi", "processes": "greedi"}
+_PIECE = 2**16  # rows whose distances are summed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +51,7 @@ def facility_location(
     algorithm: str = "auto",
     groups: Tensor | None = None,
     seed: int = 0,
-    swaps: int = 0,
     epsilon: float | None = None,
-    trim: float | None = None,
     parts: int | None = None,
     local: bool | None = None,
     processes: int | None = None,
@@ -81,14 +73,11 @@ def facility_location(
         features: (n, d) float, finite.
         k: how many: an integer in 0..n, a fraction in (0, 1] of each group (rounded, at least 1), or an integer for
             each group. With k = 0 nothing is selected and F = cost = 0.
-        algorithm: "lazy" (exact greedy), "sparse" (its first picks from a sample), "stochastic", "sieve" (one pass,
-            fewer than k possible), "greedi" (in parts), "trimmed" (leaves points uncovered), "central" (not
-            representative), or "auto": "lazy" for groups below 100,000 points, else "sparse".
+        algorithm: "lazy" (exact greedy), "sparse" (its first picks from a sample), "stochastic", "greedi" (in parts),
+            "central" (not representative), or "auto": "lazy" for groups below 100,000 points, else "sparse".
         groups: (n,) int64 from 0 on: independent problems, solved in parallel. Default: one.
         seed: for "sparse", "stochastic" and "greedi".
-        swaps: afterwards, exchange points while that lowers the cost, in at most so many sweeps over all points.
-        epsilon: for "stochastic" and "sieve", in (0, 1); 0.1 if None.
-        trim: for "trimmed", the share of each group's points left uncovered, in [0, 1); 0.1 if None.
+        epsilon: for "stochastic", in (0, 1); 0.1 if None.
         parts: for "greedi": how many; 4 if None.
         local: for "greedi": whether a part is evaluated on itself (True if None) or on all points.
         processes: for "greedi": how many solve the parts; 0 or None: threads of this one.
@@ -99,70 +88,47 @@ def facility_location(
     Raises:
         InputError: an argument of the wrong type, shape or range, or an option the algorithm has no use for.
     """
-    rows = _features(features)
+    rows = finite_rows(features)
     if algorithm not in ALGORITHMS:
         raise unknown("algorithm", str(algorithm), ALGORITHMS)
-    given = {"epsilon": epsilon, "trim": trim, "parts": parts, "local": local, "processes": processes}
+    given = {"epsilon": epsilon, "parts": parts, "local": local, "processes": processes}
     for name, value in given.items():
-        if value is not None and algorithm not in _ONLY_FOR[name]:
-            users = " and ".join(map(repr, _ONLY_FOR[name]))
-            raise InputError(f"{name} is an option of {users}, not of algorithm {algorithm!r}; leave it out")
-    members = _members(groups, len(rows))
-    sizes = _sizes(k, [len(m) for m in members])
-    swaps = checks.integer("swaps", swaps, 0)
-    if swaps and algorithm in ("trimmed", "central"):
-        raise InputError(f"swaps lower the cost over all points, which {algorithm!r} does not; leave swaps out")
-    options = {
+        if value is not None and algorithm != _ONLY_FOR[name]:
+            raise InputError(
+                f"{name} is an option of {_ONLY_FOR[name]!r}, not of algorithm {algorithm!r}; leave it out"
+            )
+    members = group_members(groups, len(rows))
+    sizes = group_sizes(k, [len(member) for member in members])
+    options: dict[str, Any] = {
         "epsilon": checks.number("epsilon", 0.1 if epsilon is None else epsilon, 0, 1, ends="()"),
-        "trim": checks.number("trim", 0.1 if trim is None else trim, 0, 1, ends="[)"),
-    }
-    two_rounds: dict[str, Any] = {
         "parts": checks.integer("parts", 4 if parts is None else parts, 1),
         "local": True if local is None else bool(local),
         "processes": checks.integer("processes", 0 if processes is None else processes, 0),
     }
     seed, memory = checks.integer("seed", seed, 0), checks.integer("memory", memory, 0)
     threads = checks.integer("threads", torch.get_num_threads() if threads is None else threads, 1)
-    tick = _counter(progress, sum(sizes))
+    tick = None if progress is None else _counter(progress, sum(sizes))
 
-    from noiseproof.coreset import algorithms as choose  # numba takes a while to import
-    from noiseproof.coreset.greedi import greedi
+    from noiseproof.coreset import algorithms  # numba takes a while to import
     from noiseproof.coreset.greedy import spread
-    from noiseproof.coreset.scaling import scaled
 
     at_once = min(threads, sum(size > 0 for size in sizes)) or 1
 
     def solve(g: int) -> tuple[Choice, float] | None:
         if sizes[g] == 0:
             return None
-        told = [0]
-
-        def tell(more: int) -> None:
-            told[0] += more
-            tick(more)
-
         points = scaled(rows[members[g]])
-        generator = np.random.default_rng([seed, g])
-        inside = max(1, threads // at_once)
-        problem = choose.Problem(points, sizes[g], **options, generator=generator, memory=memory // at_once,
-                                 threads=inside, tick=tell if progress else None)  # fmt: skip
-        choice = greedi(problem, **two_rounds) if algorithm == "greedi" else _way(problem, algorithm)(problem)
-        choice = choose.refine(problem, choice, swaps) if swaps else choice
-        tick(sizes[g] - told[0])
+        problem = algorithms.Problem(
+            points.x, points.cap, sizes[g], **options, generator=np.random.default_rng([seed, g]),
+            memory=memory // at_once, threads=max(1, threads // at_once), tick=tick,
+        )  # fmt: skip
+        name = algorithm if algorithm != "auto" else "lazy" if problem.n < _MANY else "sparse"
+        choice: Choice = getattr(algorithms, name)(problem)
         return choice, points.d0
 
     longest_first = sorted(range(len(members)), key=lambda g: -len(members[g]))
     solved = dict(zip(longest_first, spread(solve, longest_first, at_once), strict=True))
     return _gathered(rows, members, [solved[g] for g in range(len(members))])
-
-
-def _way(problem: Problem, algorithm: str) -> Callable[[Problem], Choice]:
-    from noiseproof.coreset import algorithms as choose
-
-    if algorithm == "auto":
-        algorithm = "lazy" if problem.n < _MANY else "sparse"
-    way: Callable[[Problem], Choice] = getattr(choose, algorithm)
-    return way
 
 
 def _gathered(rows: np.ndarray[Any, Any], members: list[Any], solved: list[Any]) -> Coreset:
@@ -171,28 +137,25 @@ def _gathered(rows: np.ndarray[Any, Any], members: list[Any], solved: list[Any])
     for member, result in zip(members, solved, strict=True):
         if result is None:
             continue
-        choice, d0 = result
-        chosen, covered = member[choice.picks], choice.owner >= 0
-        owner = choice.owner[covered]
+        (picks, owner, _), d0 = result
+        chosen = member[picks]
         for part in range(0, len(owner), _PIECE):
-            left, right = member[covered][part : part + _PIECE], chosen[owner[part : part + _PIECE]]
+            left, right = member[part : part + _PIECE], chosen[owner[part : part + _PIECE]]
             gap, shift = unit_scale(rows[left].astype(np.float64) - rows[right])
             cost_here = math.ldexp(float(np.sqrt(np.square(gap).sum(axis=1)).sum()), shift)
             cost, objective = cost + cost_here, objective + len(left) * d0 - cost_here
-        assignment[member[covered]] = done + owner
+        assignment[member] = done + owner
         indices.append(chosen)
         done += len(chosen)
-    index = np.concatenate([np.empty(0, np.int64), *indices]).astype(np.int64)
+    index = np.concatenate([np.empty(0, np.int64), *indices])
     weights = np.bincount(assignment[assignment >= 0], minlength=len(index))
     return Coreset(
         torch.from_numpy(index), torch.from_numpy(weights).float(), torch.from_numpy(assignment), objective, cost
     )
 
 
-_PIECE = 2**16  # rows whose distances are summed at a time
-
-
-def _features(features: Tensor) -> np.ndarray[Any, Any]:
+def finite_rows(features: Tensor) -> np.ndarray[Any, Any]:
+    """Features (n, d) as an array on the CPU, in float32 or float64."""
     if not isinstance(features, Tensor) or not features.is_floating_point() or features.ndim != 2:
         raise InputError(
             f"features must be a float tensor (n, d), got {checks.describe(features)}; "
@@ -207,7 +170,7 @@ def _features(features: Tensor) -> np.ndarray[Any, Any]:
     return features.numpy()
 
 
-def _members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
+def group_members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
     """The rows of each group, ascending."""
     if groups is None:
         return [np.arange(n)]
@@ -224,7 +187,7 @@ def _members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
     return np.split(order, np.cumsum(np.bincount(named))[:-1])
 
 
-def _sizes(k: Any, counts: list[int]) -> list[int]:
+def group_sizes(k: Any, counts: list[int]) -> list[int]:
     """How many to select from each group."""
     if isinstance(k, float):
         share = checks.number("k", k, 0, 1, ends="(]")
@@ -244,14 +207,14 @@ def _sizes(k: Any, counts: list[int]) -> list[int]:
     return sizes
 
 
-def _counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:
+def _counter(progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
     """Adds up what the groups report, and passes it on, one at a time."""
-    lock, done = threading.Lock(), [0]
+    lock, done = threading.Lock(), 0
 
     def tick(more: int) -> None:
-        if progress is not None and more:
-            with lock:
-                done[0] += more
-                progress(done[0], total)
+        nonlocal done
+        with lock:
+            done += more
+            progress(done, total)
 
     return tick

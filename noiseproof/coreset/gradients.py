@@ -8,8 +8,7 @@ gradients, in K dimensions in place of millions.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from noiseproof.errors import InputError
 
@@ -31,42 +30,3 @@ def last_layer_gradients(probability: Tensor, label: Tensor, features: Tensor | 
     if features.shape[:1] != label.shape:
         raise InputError(f"features must have a row for each of {len(label)} examples, got {len(features)}")
     return (residual[:, :, None] * features.to(residual)[:, None, :]).flatten(1)
-
-
-def full_gradients(
-    model: nn.Module, inputs: Tensor, label: Tensor, *, dimensions: int | None = None, seed: int = 0, block: int = 32
-) -> Tensor:
-    """The gradient of each example's cross-entropy with respect to all parameters (n, P), in eval mode.
-
-    To check the bound of Eq. (9) on small sets: it costs a backward pass for each example, and n × P numbers.
-
-    Args:
-        model: from inputs (B, …) to logits (B, K).
-        dimensions: project on so many random directions, which keeps distances up to a factor of about
-            1 ± 1/√dimensions; None for the gradients themselves.
-        seed: of the directions.
-        block: examples at a time.
-    """
-    from torch.func import functional_call, grad, vmap
-
-    from noiseproof.models.inference import eval_mode
-
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    fixed = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name not in names}
-    weights = {name: dict(model.named_parameters())[name].detach() for name in names}
-
-    def loss(current: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(model, {**fixed, **current}, (x[None],)), y[None])
-
-    per_example = vmap(grad(loss), in_dims=(None, 0, 0))
-    size = sum(weight.numel() for weight in weights.values())
-    directions = None
-    if dimensions is not None:
-        generator = torch.Generator().manual_seed(seed)
-        directions = torch.randn(size, dimensions, generator=generator).to(inputs) / dimensions**0.5
-    rows = []
-    with eval_mode(nn.ModuleList([model])):
-        for x, y in zip(inputs.split(block), label.split(block), strict=True):
-            flat = torch.cat([g.flatten(1) for g in per_example(weights, x, y).values()], dim=1)  # (block, P)
-            rows.append(flat if directions is None else flat @ directions)
-    return torch.cat(rows)

@@ -1,13 +1,11 @@
-"""The core of a cloud of points: the k that lie nearest to one point, and leave the others out.
-
-Facility location that may leave n − k points uncovered (`algorithm="trimmed"`) and selects k has cost 0 for every
-choice: each point covers itself. It says something only with fewer centres than covered points. With one centre,
+"""The points nearest to one centre: the k that lie together, the others left out.
 
     c* = argmin_c Σ of the k smallest d_ci,   S = the k points nearest to c*
 
-S is the trimmed 1-median with the points that it covers. `algorithm="central"` sums over all points instead of the k
-nearest ones, and moves towards the scattered ones when these are the majority. Where the centre is known, as 0 is for
-the gradients of examples that the network has learned, it need not be sought.
+S is the trimmed 1-median with the points that it covers: facility location with a single centre that may leave n − k
+points uncovered. With k centres each would cover itself, and every choice would cost nothing. "central" in facility.py
+sums over all points instead of the k nearest ones, and moves towards the scattered ones when these are the majority.
+Where the centre is known, as 0 is for the gradients of examples that the network has learned, it need not be sought.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ import torch
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.coreset.facility import Coreset, _features, _members, _sizes
+from noiseproof.coreset.facility import Coreset, finite_rows, group_members, group_sizes
 from noiseproof.coreset.scaling import unit_scale
 from noiseproof.errors import InputError
 
 _BLOCK = 2**24  # distances at a time
 
 
-def core(
+def nearest_to_centre(
     features: Tensor,
     k: int | float,
     *,
@@ -52,7 +50,7 @@ def core(
     Raises:
         InputError: an argument of the wrong type, shape or range.
     """
-    rows = _features(features)
+    rows = finite_rows(features)
     given = None
     if centre is not None:
         if not isinstance(centre, Tensor) or centre.shape != rows.shape[1:] or not centre.isfinite().all():
@@ -62,8 +60,8 @@ def core(
         given = centre.detach().to("cpu", torch.from_numpy(rows).dtype)[None].numpy()
     checks.integer("candidates", candidates, 1)
     checks.integer("seed", seed, 0)
-    members = _members(groups, len(rows))
-    sizes = _sizes(k, [len(member) for member in members])
+    members = group_members(groups, len(rows))
+    sizes = group_sizes(k, [len(member) for member in members])
     generator = np.random.default_rng(seed)
     picked, cost = [np.empty(0, np.int64)], 0.0
     for member, size in zip(members, sizes, strict=True):

@@ -16,7 +16,7 @@ _SAMPLE = 1024  # rows, at most, to find the middle by
 class Points(NamedTuple):
     """The points of one problem."""
 
-    x: Array  # (d, n) float32
+    x: Array  # (d, n) float32; zeros are added to an odd number of coordinates
     unit: float  # what a distance of 1 between columns of x is between the features: a power of two
     d0: float  # no two features are farther apart
 
@@ -39,7 +39,8 @@ def scaled(features: Array) -> Points:
     from_mean, from_row = (2 * math.sqrt(float(np.square(y - c).sum(axis=1).max())) for c in (y.mean(axis=0), 0.0))
     d0 = min(from_mean, from_row)
     exponent = math.frexp(d0)[1] - _BITS if d0 > 0 else 0
-    x = np.ascontiguousarray(np.ldexp(y, -exponent).T, dtype=np.float32)
+    x = np.zeros((y.shape[1] + y.shape[1] % 2, len(y)), np.float32)
+    x[: y.shape[1]] = np.ldexp(y, -exponent).T
     return Points(x, math.ldexp(1.0, exponent + shift), math.ldexp(d0, shift))
 
 

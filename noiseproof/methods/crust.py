@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.coreset import facility_location
 from noiseproof.coreset.gradients import last_layer_gradients
-from noiseproof.coreset.nearest import core
+from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError, unknown
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
 from noiseproof.methods.mixup import sample_lam
@@ -133,9 +133,9 @@ class CRUST(Wrapper):
         groups = (label if self.by == "label" else guess).unique(return_inverse=True)[1]
         rows, share = last_layer_gradients(predicted, label), float(fraction)
         if self.selection == "smallest":
-            coreset = core(rows, share, groups=groups, centre=torch.zeros(rows.shape[1]))
+            coreset = nearest_to_centre(rows, share, groups=groups, centre=torch.zeros(rows.shape[1]))
         elif self.selection == "trimmed":
-            coreset = core(rows, share, groups=groups)
+            coreset = nearest_to_centre(rows, share, groups=groups)
         else:
             algorithm = "central" if self.selection == "central" else "auto"
             coreset = facility_location(rows, share, algorithm=algorithm, groups=groups)

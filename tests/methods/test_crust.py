@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from noiseproof.coreset.gradients import full_gradients, last_layer_gradients
+from noiseproof.coreset.gradients import last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Run, Selection
@@ -38,19 +38,6 @@ def test_last_layer_gradients_are_those_of_autograd() -> None:
         torch.testing.assert_close(short[i], by_logits[i])
     with pytest.raises(InputError, match="need probabilities"):
         last_layer_gradients(torch.ones(3, 2), label)
-
-
-def test_full_gradients_and_their_projection() -> None:
-    torch.manual_seed(0)
-    model, x, label = network("mlp", (5,), 3, widths=(7,)), torch.randn(10, 5), torch.arange(10) % 3
-    rows = full_gradients(model, x, label, block=4)
-    for i in range(10):
-        loss = torch.nn.functional.cross_entropy(model(x[i : i + 1]), label[i : i + 1])
-        expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
-        torch.testing.assert_close(rows[i], expected)
-    short = full_gradients(model, x, label, dimensions=2000)
-    exact, near = torch.cdist(rows, rows), torch.cdist(short, short)
-    torch.testing.assert_close(near, exact, atol=1e-5, rtol=0.15)
 
 
 def test_the_central_examples_are_clean_and_the_medoids_are_not() -> None:

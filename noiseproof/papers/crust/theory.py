@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from noiseproof.coreset import facility_location
-from noiseproof.coreset.gradients import full_gradients, last_layer_gradients
-from noiseproof.coreset.nearest import core
+from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.nearest import nearest_to_centre as core
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.jacobian.singular import spectrum_of_gram
 from noiseproof.papers.crust import bounds as coresets
+from noiseproof.papers.crust.gradients import full_gradients
+from noiseproof.papers.crust.trimmed import facility_location
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.drawing import frame
 from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spreads, where

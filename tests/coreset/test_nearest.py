@@ -1,4 +1,4 @@
-"""The core of a cloud: against brute force, among outliers, and on bad input."""
+"""The points nearest to a centre: against brute force, among outliers, and on bad input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noiseproof.coreset import facility_location
-from noiseproof.coreset.nearest import core
+from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError
 
 
@@ -16,7 +16,7 @@ from noiseproof.errors import InputError
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 30), share=st.floats(0.05, 1.0))
 def test_no_other_centre_has_k_points_nearer(seed: int, n: int, share: float) -> None:
     points = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = core(points, share)
+    found = nearest_to_centre(points, share)
     k = min(n, max(1, int(share * n + 0.5)))
     assert len(found.indices) == len(found.indices.unique()) == k
     apart = (points[:, None] - points).square().sum(dim=2).sqrt()
@@ -30,33 +30,33 @@ def test_scattered_points_do_not_move_it() -> None:
     generator = torch.Generator().manual_seed(0)
     near, far = 0.1 * torch.randn(40, 4, generator=generator), 2 + 3 * torch.rand(60, 4, generator=generator)
     points, groups = torch.cat([near, far]).repeat(2, 1), torch.arange(2).repeat_interleave(100)
-    found = core(points, 0.4, groups=groups)
+    found = nearest_to_centre(points, 0.4, groups=groups)
     assert sorted(found.indices.tolist()) == [*range(40), *range(100, 140)]
-    assert core(points, 0.4, groups=groups, candidates=50, seed=1).cost < 1.2 * found.cost
+    assert nearest_to_centre(points, 0.4, groups=groups, candidates=50, seed=1).cost < 1.2 * found.cost
     central = facility_location(points, 0.4, algorithm="central", groups=groups).indices
     assert (central % 100 < 40).float().mean() < 0.5
 
 
 def test_sizes_and_mistakes() -> None:
     points = torch.tensor([[0.0], [1.0], [1.0], [9.0]])
-    assert core(points, 2).indices.tolist() == [1, 2]
-    assert core(points, 0).indices.tolist() == []
-    assert core(points, 4).cost == pytest.approx(9.0)
+    assert nearest_to_centre(points, 2).indices.tolist() == [1, 2]
+    assert nearest_to_centre(points, 0).indices.tolist() == []
+    assert nearest_to_centre(points, 4).cost == pytest.approx(9.0)
     with pytest.raises(InputError, match="finite"):
-        core(torch.tensor([[float("nan")]]), 1)
+        nearest_to_centre(torch.tensor([[float("nan")]]), 1)
     with pytest.raises(InputError, match="must not exceed"):
-        core(points, 5)
+        nearest_to_centre(points, 5)
     for mistake in ({"candidates": 0}, {"seed": -1}, {"centre": [0.0]}, {"centre": torch.tensor([float("nan")])}):
         with pytest.raises(InputError, match=f"{next(iter(mistake))} must be"):
-            core(points, 1, **mistake)
+            nearest_to_centre(points, 1, **mistake)
     with pytest.raises(InputError, match="centre must be one finite point"):
-        core(points, 2, centre=torch.zeros(2))
+        nearest_to_centre(points, 2, centre=torch.zeros(2))
 
 
 def test_a_given_centre() -> None:
     points = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, -2.0], [5.0, 5.0], [5.0, 6.0]])
-    found = core(points, 2, centre=torch.zeros(2))
+    found = nearest_to_centre(points, 2, centre=torch.zeros(2))
     assert found.indices.tolist() == [1, 2]
     assert found.cost == pytest.approx(3.0)
-    by_group = core(points, 1, groups=torch.tensor([0, 0, 0, 1, 1]), centre=torch.zeros(2))
+    by_group = nearest_to_centre(points, 1, groups=torch.tensor([0, 0, 0, 1, 1]), centre=torch.zeros(2))
     assert by_group.indices.tolist() == [1, 3]
