@@ -75,13 +75,10 @@ class Rows:
             out = self.f({}, index)  # (B, K)
             if not out.requires_grad:  # no layer reaches the outputs
                 calls = []
+            layers = [call.z for call in calls]
             for k in range(self.f.each if calls else 0):
-                gradients = torch.autograd.grad(
-                    out[:, k].sum(),
-                    [call.z for call in calls],
-                    retain_graph=k + 1 < self.f.each,
-                    materialize_grads=True,
-                )
+                more = k + 1 < self.f.each
+                gradients = torch.autograd.grad(out[:, k].sum(), layers, retain_graph=more, materialize_grads=True)
                 for call, gradient in zip(calls, gradients, strict=True):
                     call.add(k, gradient)
         for name, places in self.by_layer.items():
@@ -98,10 +95,7 @@ class Rows:
         part = {name: self.f.theta[name] for name in names}
         if not self.one_by_one:
             try:
-                rows = vmap(jacrev(self.f), (None, 0), randomness="error")(
-                    part, index[:, None].to(self.f.inputs.device)
-                )
-                return {name: Direct(value.detach()[:, 0].flatten(2)) for name, value in rows.items()}
+                return self._by_func(index, part)
             except RuntimeError as error:
                 if "randomness" in str(error):
                     raise
