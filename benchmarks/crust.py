@@ -24,7 +24,7 @@ from coreset import gradients
 
 from noiseproof.coreset import facility_location
 from noiseproof.coreset.gradients import last_layer_gradients
-from noiseproof.coreset.nearest import core
+from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.data import LabeledData
 from noiseproof.method import Run
 from noiseproof.training.fit import fit
@@ -34,7 +34,7 @@ IMAGES, BATCH, CLASSES, SHARE = 50_000, 128, 10, 0.5
 WAYS: dict[str, Callable[..., Any]] = {
     "central": partial(facility_location, algorithm="central"),
     "medoids": partial(facility_location, algorithm="auto"),
-    "core": core,
+    "nearest to centre": nearest_to_centre,
 }
 TARGET = 0.05  # of an epoch, for the selection without the forward pass
 

@@ -15,11 +15,6 @@ def distances(features: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([[np.sqrt(((features[i] - features[j]) ** 2).sum()) for j in range(n)] for i in range(n)])
 
 
-def cost(d: NDArray[np.generic], chosen: Sequence[int]) -> float:
-    """Σ_i min_{j∈S} d_ij, Eq. (6)."""
-    return sum(min(d[i, j] for j in chosen) for i in range(len(d)))
-
-
 def objective(d: NDArray[np.generic], chosen: Sequence[int], d0: float) -> float:
     """F(S) = Σ_i max_{j∈S} (d0 − d_ij), Eq. (10); clipped at 0, for a d0 below some distances."""
     return sum(max([0, *(d0 - d[i, j] for j in chosen)]) for i in range(len(d)))
