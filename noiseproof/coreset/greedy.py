@@ -88,7 +88,7 @@ class Cover:
 
     def __init__(self, x: Array, k: int, cap: int, tick: Tick | None = None) -> None:
         n = x.shape[1]
-        self.x, self.picks, self.t, self.tick = x, np.empty(k, np.int32), 0, tick
+        self.picks, self.t, self.tick = np.empty(k, np.int32), 0, tick
         nobody, one, far = np.full(n, -1, np.int32), np.zeros(n, np.int32), np.full(n, cap, np.int32)
         self.cells = sort_into_cells(x, Choice(self.picks, nobody, far), one[:1], one, np.full(n, np.inf))
 
@@ -109,7 +109,7 @@ class Cover:
         """New cells, around what is selected; before the first pick all are in one, which everybody reaches."""
         if self.t:
             choice = self.choice()
-            self.cells = sort_into_cells(self.x, choice, choice.picks, choice.owner, 2.0 * choice.cur)
+            self.cells = sort_into_cells(self.cells.x, choice, choice.picks, choice.owner, 2.0 * choice.cur)
 
     def add(self, picks: Array) -> None:
         """Select these points; a client goes to the first of equally near ones, a selected one to itself."""
@@ -178,39 +178,30 @@ def greedy(
         threads: for the passes over all pairs at the start.
         tick: told of progress.
     """
-    cover, heap = Cover(x, k, cap, tick), None
+    cover, keys = Cover(x, k, cap, tick), None
     ids = np.arange(x.shape[1], dtype=np.int32) if candidates is None else candidates.astype(np.int32)
     if seeds is None:
         seeds = ids[[all_gains(x, cover.cells.cur, threads)[ids].argmax()]]
     cover.add(seeds)
-    ids = np.setdiff1d(ids, seeds)
+    ids = np.setdiff1d(ids, seeds)  # who is left
     for stop in cover.stages(k):
         cover.sort()
-        left = ids if heap is None else heap.ids[: heap.size]
-        left = left[np.argsort(cover.cells.place[left])]  # neighbours after each other: they visit the same cells
-        graph = build_graph(cover.cells, left, memory // _EDGE)
+        near = ids[np.argsort(cover.cells.place[ids])]  # neighbours after each other: they visit the same cells
+        graph = build_graph(cover.cells, near, memory // _EDGE)
         if graph is not None:
-            _pick_on_graph(cover, graph, left)
+            _pick_on_graph(cover, graph, near)
             break
-        if heap is None:
+        if keys is None:
             everybody = candidates is None and cover.t == 1  # then there is nobody to skip
-            heap = Heap(ids, all_gains(x, cover.choice().cur, threads)[ids] if everybody else cover.gains(ids, threads))
-        heap.size = kernels.pick(cover.cells, heap.keys, heap.ids, heap.size, cover.picks, cover.t, stop)
+            keys = all_gains(x, cover.choice().cur, threads)[ids] if everybody else cover.gains(ids, threads)
+        keys, ids = kernels.pick(cover.cells, keys, ids, cover.picks, cover.t, stop)
     return cover.choice()
-
-
-class Heap:
-    """Candidates by bounds on their gains. A sorted array is a heap; ties go to the lowest candidate."""
-
-    def __init__(self, ids: Array, keys: Array) -> None:
-        order = np.lexsort((ids, -keys))
-        self.keys, self.ids, self.size = keys[order], ids[order], ids.size
 
 
 def build_graph(cells: Cells, ids: Array, most: int) -> Graph | None:
     """The graph of the candidates ids (c,); None if it has over `most` pairs, or too many to be worth it."""
     n = cells.cur.size
-    few = ids[:: max(1, ids.size // _SAMPLE)]
+    few = ids[:: max(1, ids.size // _SAMPLE)].copy()  # contiguous, as ids: else the loop is compiled for both
     edges, *_ = kernels.graph(cells, few, n, few.size * n)
     guess = edges / few.size * ids.size
     if guess > min(most, ids.size * n / _DENSE):
@@ -223,13 +214,10 @@ def _pick_on_graph(cover: Cover, graph: Graph, ids: Array) -> None:
     """All other picks over the edges of a graph whose rows are ids (c,)."""
     length, keys = np.diff(graph.start), np.empty(ids.size, np.int64)
     kernels.graph_gains(cover.cells, graph, length, keys)
-    row = np.zeros(cover.x.shape[1], np.int32)
+    row = np.empty_like(cover.cells.place)
     row[ids] = np.arange(ids.size, dtype=np.int32)
-    heap = Heap(ids, keys)
     for stop in cover.stages(len(cover.picks)):
-        heap.size = kernels.pick_on_graph(
-            cover.cells, graph, length, row, heap.keys, heap.ids, heap.size, cover.picks, cover.t, stop
-        )
+        keys, ids = kernels.pick_on_graph(cover.cells, graph, length, row, keys, ids, cover.picks, cover.t, stop)
 
 
 def spread(work: Callable[[Task], Result], tasks: Sequence[Task], threads: int) -> list[Result]:

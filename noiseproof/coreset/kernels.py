@@ -5,12 +5,13 @@ rounded down to an integer, and always computed by `squares`: hence gains are ex
 they are added, and greedy over all pairs, over cells and over a graph agree to the last bit, ties included.
 
     cur (n,) int32      distance to the nearest point selected so far; before the first, the cap d0
-    keys, ids (c,)      a heap: upper bounds on marginal gains and the candidates they belong to, largest first
+    keys, ids (c,)      upper bounds on marginal gains, int64, and the candidates they belong to, int32
     cells               clients sorted by cell (`Cells` in greedy.py), so that far ones are skipped without a look
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 
 import numpy as np
@@ -39,6 +40,12 @@ def squares(flat, at, stride, a, count, out):  # type: ignore[no-untyped-def]
             out[i] = out[i] + t * t + u * u
 
 
+@_inline
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    for i in range(source.size):  # target[:] = source takes seconds to compile
+        target[i] = source[i]
+
+
 @_jit
 def all_gains(x, cur, start, end, gains):  # type: ignore[no-untyped-def]
     """Add to gains (n,) what the points j in start..end-1 and i ≥ j bring to each other: a distance serves both."""
@@ -47,7 +54,7 @@ def all_gains(x, cur, start, end, gains):  # type: ignore[no-untyped-def]
     for base in range(start, n, TILE):
         high = min(base + TILE, n)
         for j in range(start, min(end, high)):
-            a[:] = x[:, j]
+            _copy(x[:, j], a)
             low = max(base, j + 1)
             if low >= high:
                 continue
@@ -88,7 +95,7 @@ def _prefix(reach, low, high, least):  # type: ignore[no-untyped-def]
 def _near(cells, j, room):  # type: ignore[no-untyped-def]
     """Find the cells with clients that point j may reach; how many they are."""
     a, square, _, reached = room
-    a[:] = cells.x[:, j]
+    _copy(cells.x[:, j], a)
     count, found = cells.limit.size, 0
     for base in range(0, count, TILE):
         size = min(TILE, count - base)
@@ -155,55 +162,37 @@ def select(cells, names, t):  # type: ignore[no-untyped-def]
         _select(cells, names[q], t + q, room)
 
 
-# The heap of bounds
-
-
-@_inline
-def _before(key, name, other_key, other_name):  # type: ignore[no-untyped-def]
-    return key > other_key or (key == other_key and name < other_name)
-
-
-@_inline
-def _sink(keys, ids, size, key, name):  # type: ignore[no-untyped-def]
-    """Put (key, name) at the top in place of what is there, and restore the order."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and _before(keys[child + 1], ids[child + 1], keys[child], ids[child]):
-            child += 1
-        if _before(key, name, keys[child], ids[child]):
-            break
-        keys[at], ids[at] = keys[child], ids[child]
-        at = child
-    keys[at], ids[at] = key, name
-
-
-@_inline
-def _is_first(keys, ids, size, key, name):  # type: ignore[no-untyped-def]
-    """Is (key, name), in place of the top, still before all others?"""
-    left = size < 2 or _before(key, name, keys[1], ids[1])
-    return left and (size < 3 or _before(key, name, keys[2], ids[2]))
-
-
 # Ways to pick
 
 
+@_inline
+def _heap(keys, ids):  # type: ignore[no-untyped-def]
+    """Candidates by their bounds, the largest first, of equal ones the lowest."""
+    heap = [(-keys[p], ids[p]) for p in range(ids.size)]
+    heapq.heapify(heap)
+    return heap
+
+
+@_inline
+def _left(heap):  # type: ignore[no-untyped-def]
+    """The bounds and candidates of a heap."""
+    return np.array([-key for key, _ in heap], np.int64), np.array([name for _, name in heap], np.int32)
+
+
 @_jit
-def pick(cells, keys, ids, size, picks, t, stop):  # type: ignore[no-untyped-def]
-    """Picks t..stop-1 by lazy evaluation, with distances computed from the points; how many are left in the heap."""
-    room = _room(cells)
-    while t < stop:
-        name = ids[0]
-        key = _gain(cells, name, room)
-        if _is_first(keys, ids, size, key, name):
-            picks[t] = name
-            _select(cells, name, t, room)
-            t, size = t + 1, size - 1
-            key, name = keys[size], ids[size]
-        _sink(keys, ids, size, key, name)
-    return size
+def pick(cells, keys, ids, picks, t, stop):  # type: ignore[no-untyped-def]
+    """Picks t..stop-1 by lazy evaluation, with distances computed from the points; the keys and ids left over."""
+    room, heap = _room(cells), _heap(keys, ids)
+    for at in range(t, stop):
+        while True:
+            name = heap[0][1]
+            heapq.heapreplace(heap, (-_gain(cells, name, room), name))
+            if heap[0][1] == name:  # no bound of another is above its gain
+                break
+        heapq.heappop(heap)
+        picks[at] = name
+        _select(cells, name, at, room)
+    return _left(heap)
 
 
 @_jit
@@ -215,17 +204,17 @@ def pick_from_samples(cells, keys, pool, draws, size, picks, t, stop):  # type: 
     room, used = _room(cells), 0
     while t < stop:
         left = pool.size - t
-        best, where = np.int64(-1), 0
+        best, where = (np.int64(1), pool[0]), 0  # after all others
         for s in range(min(size, left)):  # the first s of the pool are drawn already
             q = s + int(draws[used] * (left - s))
             used += 1
             pool[s], pool[q] = pool[q], pool[s]
             name = pool[s]
-            if not _before(keys[name], name, best, pool[where]):
+            if (-keys[name], name) >= best:
                 continue
             keys[name] = _gain(cells, name, room)
-            if _before(keys[name], name, best, pool[where]):
-                best, where = keys[name], s
+            if (-keys[name], name) < best:
+                best, where = (-keys[name], name), s
         name = pool[where]
         pool[where], pool[left - 1] = pool[left - 1], name
         picks[t] = name
@@ -239,7 +228,7 @@ def pick_from_samples(cells, keys, pool, draws, size, picks, t, stop):  # type: 
 @_inline
 def _longer(array):  # type: ignore[no-untyped-def]
     new = np.empty(array.size + array.size // 2 + TILE, array.dtype)
-    new[: array.size] = array
+    _copy(array, new)
     return new
 
 
@@ -290,20 +279,21 @@ def graph_gains(cells, graph, length, out):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def pick_on_graph(cells, graph, length, row, keys, ids, size, picks, t, stop):  # type: ignore[no-untyped-def]
+def pick_on_graph(cells, graph, length, row, keys, ids, picks, t, stop):  # type: ignore[no-untyped-def]
     """`pick` over the edges of a graph; row[j]: the row of candidate j in it, length (c,): its edges that are left."""
     start, client, far = graph
-    cur, owner = cells.cur, cells.owner
-    while t < stop:
-        name = ids[0]
-        p = row[name]
-        key, length[p] = _graph_gain(cur, graph, p, length[p])
-        if _is_first(keys, ids, size, key, name):
-            picks[t] = name
-            for e in range(start[p], start[p] + length[p]):
-                cur[client[e]], owner[client[e]] = far[e], t
-            owner[cells.place[name]] = t
-            t, size = t + 1, size - 1
-            key, name = keys[size], ids[size]
-        _sink(keys, ids, size, key, name)
-    return size
+    cur, owner, heap = cells.cur, cells.owner, _heap(keys, ids)
+    for at in range(t, stop):
+        while True:
+            name = heap[0][1]
+            p = row[name]
+            gain, length[p] = _graph_gain(cur, graph, p, length[p])
+            heapq.heapreplace(heap, (-gain, name))
+            if heap[0][1] == name:
+                break
+        heapq.heappop(heap)
+        picks[at] = name
+        for e in range(start[p], start[p] + length[p]):
+            cur[client[e]], owner[client[e]] = far[e], at
+        owner[cells.place[name]] = at
+    return _left(heap)
