@@ -18,9 +18,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from noiseproof import checks
 from noiseproof.cli.app import app, interruptible
 from noiseproof.errors import InputError
-from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, setting, settings_of
+from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, count, setting, settings_of
 
 Options = dict[str, Any]
 UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
@@ -28,9 +29,9 @@ OF_THE_CALL = ("out", "resume", "quiet")
 PATHS = ("data", "test", "labels", "init")  # made absolute: a run may be resumed from another folder
 
 
-def source(help: str, kind: Any = str | None) -> Any:
+def source(help: str, kind: Any = str | None, check: Callable[[str, Any], Any] | None = None) -> Any:
     """A setting that says how to read the data."""
-    return setting(None, help, panel=DATA, option=kind)
+    return setting(None, help, check, panel=DATA, option=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,8 @@ class Source:
     label_column: str | None = source("The column that holds the label.")
     image_column: str | None = source("The column that holds the image.")
     feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
-    image_size: int | None = source("Resize images to this many pixels.", int | None)
-    limit: int | None = source("Use only so many training examples.", int | None)
+    image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
+    limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from noiseproof.cli.options import Options
+from noiseproof.cli.options import NoisySource, Options
 from noiseproof.errors import InputError
+from noiseproof.training.settings import settings_of
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
@@ -24,8 +25,9 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
-    if options["limit"] is not None and options["limit"] < 1:
-        raise InputError(f"--limit must be 1 or more, got {options['limit']}")
+    for name, setting in settings_of(NoisySource).items():
+        if setting.check is not None:
+            setting.check(f"--{name.replace('_', '-')}", options[name])
     with counting("reading", show=not quiet) as progress:
         train, test = sources.load_pair(
             options["data"], labels=options.get("labels"), labeled=labeled, progress=progress, **reader
@@ -51,8 +53,9 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
 
 
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
-    """One line on stderr: how many examples of which form and how many classes, for training and for testing."""
+    """One line on stderr: how many examples of which form, for training and for testing, and the network chosen."""
     from noiseproof.training import distributed
+    from noiseproof.training.setup import choose_model
 
     shape = " × ".join(map(str, train.input_shape))
     kind = "images of" if train.is_image else "rows of"
@@ -62,7 +65,7 @@ def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | 
     if test is not None:
         text += f"; {len(test):,} to test with" + (f", from {Path(options['test']).name}" if options["test"] else "")
     if distributed.is_main():
-        typer.echo(f"{text}.", err=True)
+        typer.echo(f"{text}. Network: {choose_model(options['model'], train)}.", err=True)
 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:

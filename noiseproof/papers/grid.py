@@ -139,10 +139,11 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """What a line of a log says; None where it is no record of a cell."""
     try:
         record = json.loads(line)
-        whole = record["cell"] and record["figures"] and record.keys() >= {"seconds", "commit"}
-    except (ValueError, LookupError, TypeError):
+    except ValueError:
         return None
-    return record if whole else None
+    if not isinstance(record, dict) or record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"}:
+        return None
+    return record if all(isinstance(record[key], dict) and record[key] for key in ("cell", "figures")) else None
 
 
 def _work(

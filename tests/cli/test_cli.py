@@ -109,8 +109,8 @@ def test_a_run_says_what_was_read_and_chosen(command, table):
         "fit", table, "--label-column", "species", "--epochs", "2", "--out", "run", "--test", table, "--val", "0.2"
     )
     assert code == 0
-    assert "Read table.csv: 200 rows of 64, 10 classes; 200 to test with, from table.csv." in err
-    assert "MLP" in err
+    assert "Read table.csv: 200 rows of 64, 10 classes; 200 to test with, from table.csv. Network: mlp." in err
+    assert "elr: MLP," in err
     assert "160 examples, 40 held out" in err
 
 
@@ -230,7 +230,8 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "device without values": (["digits", "--device", "meta"], "device 'meta'"),
     "two columns of a name": (["twice.parquet"], "two columns named 'x0'"),
     "an option of other sources": (["digits", "--image-size", "32"], "digits has no use for image_size"),
-    "limit": (["digits", "--limit", "0"], "--limit"),
+    "limit": (["digits", "--limit", "0"], "--limit must be a whole number, 1 or more"),
+    "image size": (["photos", "--image-size", "0"], "--image-size must be a whole number, 1 or more"),
     "unknown feature column": (["good.csv", "--feature-columns", "x0,x9"], "x9"),
     "numbers for labels": (["good.csv", "--label-column", "x0", "--feature-columns", "x1"], "whole numbers"),
     "out is a file": (["digits", "--out", "good.csv"], "good.csv"),
