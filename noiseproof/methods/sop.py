@@ -58,9 +58,7 @@ def sop_loss(p: Tensor, s: Tensor, label: Tensor, variant: str) -> Tensor:
     The authors' variant clamps φ a second time: a label of φ_y < ε has a constant loss.
     """
     phi = mapped(p, s).gather(1, label[:, None]).squeeze(1)  # (B,)
-    if variant == "authors":
-        phi = phi.clamp_min(floor(p.shape[1]))
-    return -phi.log()  # Eq. (8)
+    return -(phi.clamp_min(floor(p.shape[1])) if variant == "authors" else phi).log()  # Eq. (8)
 
 
 def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> tuple[Tensor, Tensor]:
@@ -164,7 +162,7 @@ class NoiseModel(nn.Module):
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
             self.register_buffer(name, torch.randn(shape, generator=generator).mul_(options.std))
-        self._pending: list[tuple[Tensor, ...]] = []  # index, label, ∂u, ∂v of the batches since the last step
+        self.pending: list[tuple[Tensor, ...]] = []  # index, label, ∂u, ∂v of the batches since the last step
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # to another device, but in single precision: half of it takes 1e-8 for 0
@@ -186,7 +184,7 @@ class NoiseModel(nn.Module):
             if weight is not None:
                 visit = weight.to(u).clamp(max=1)  # (B,)
                 du, dv = du * visit, dv * visit[:, None]
-            self._pending.append((index, label, du, dv))
+            self.pending.append((index, label, du, dv))
         return sop_loss(p, noise_term(u, v, label), label, self.options.variant)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
@@ -195,12 +193,12 @@ class NoiseModel(nn.Module):
 
     def step(self, lr: float | None) -> None:
         """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
-        if not self._pending:
+        if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
-        for index, label, du, dv in self._pending:
+        for index, label, du, dv in self.pending:
             rate_u, rate_v = self.options.rates(lr, len(index))
             self.move(index, label, -rate_u * du, -rate_v * dv)
-        self._pending.clear()
+        self.pending.clear()
 
     def rows(self, index: Tensor, label: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """u (B,) and v (B, K) of some examples, in the precision of `like`."""
@@ -216,8 +214,8 @@ class NoiseModel(nn.Module):
 
     def noise(self, label: Tensor) -> Tensor:
         """u² of each example (n,) for its label (n,), at most 1."""
-        everyone = torch.arange(len(self.u), device=self.u.device)
-        return self.u.view(-1)[self._place(everyone, label.to(self.u.device))].square().clamp(max=1)
+        place = self._place(torch.arange(len(self.u), device=self.u.device), label.to(self.u.device))
+        return self.u.view(-1)[place].square().clamp(max=1)
 
     def _place(self, index: Tensor, label: Tensor) -> Tensor:
         """Where u of each example lies in u laid flat: (B,)."""
@@ -250,7 +248,7 @@ class SOPLoss(NoiseOptions, nn.Module):
 
         criterion = SOPLoss(num_examples=50_000, num_classes=10)
         loss = criterion(logits, label, index)
-        loss.backward(); optimizer.step(); criterion.step()
+        loss.backward(); optimizer.step(); criterion.step()      # the last moves u and v; without it there is no SOP
         criterion.noise()                                        # (n,): how much of each label is noise
 
     Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
@@ -262,12 +260,10 @@ class SOPLoss(NoiseOptions, nn.Module):
     and the state is in the state_dict.
 
     Args:
-        num_examples: n, the size of the full training set.
-        num_classes: K.
+        num_examples, num_classes: n, the size of the full training set, and K.
         lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`. With numbers for lr_u or lr_v and variant="paper",
             `step` must be told the network's learning rate.
-        reduction: "mean", "sum" or "none".
-        seed: of the initial u and v.
+        reduction: "mean", "sum" or "none"; seed: of the initial u and v.
 
     Raises:
         InputError: an argument outside its range.
@@ -291,15 +287,19 @@ class SOPLoss(NoiseOptions, nn.Module):
         """The loss of a batch; `step()` afterwards moves the u and v of its examples.
 
         Args:
-            logits: (B, K).
-            label: (B,) int64 in 0..K-1.
+            logits: (B, K); label: (B,) int64 in 0..K-1.
             index: (B,) int64, positions in the full training set; repeats are allowed.
 
         Raises:
-            InputError: a malformed batch, or an index that comes with another label than before.
+            InputError: a malformed batch, an index with another label than before, a second batch without a `step()`.
         """
         logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
+        if self.model.pending and self.training and torch.is_grad_enabled():
+            raise InputError(
+                "a second training batch came without a step, so u and v stand still and this is plain cross-entropy; "
+                "add criterion.step() after loss.backward(), or criterion.eval() where you only look"
+            )
         return checks.reduce(self.model(logits, label, index), self.reduction)
 
     def step(self, lr: float | None = None) -> None:

@@ -41,11 +41,24 @@ SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
 ASYMMETRIC = "asymmetric:0.4"
 
 
-def cell(data: str, method: str, seed: int, *, options: dict[str, Any], **given: Any) -> Cell:
-    """A cell; `options` are the arguments of `fit`, its method among them, `given` what is not None, and more."""
+def cell(
+    data: str,
+    method: str,
+    seed: int,
+    *,
+    options: dict[str, Any],
+    labels: str | None = None,
+    size: int | None = None,
+    examples: int | None = None,
+    tested: int | None = None,
+    noise: str | None = None,
+    besides: dict[str, Any] | None = None,
+) -> Cell:
+    """A cell; `options` are the arguments of `fit`, its method among them, `besides` what an experiment adds."""
     fitted = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-    unset = dict.fromkeys(("labels", "size", "examples", "tested", "noise"))
-    return {"data": data, **unset, **given, "seed": seed, "method": method, "fit": fitted}
+    sizes = {"size": size, "examples": examples, "tested": tested}
+    known = {"data": data, "labels": labels, **sizes, "noise": noise, "seed": seed, "method": method, "fit": fitted}
+    return known | (besides or {})
 
 
 def sets(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:

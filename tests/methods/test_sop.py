@@ -268,16 +268,19 @@ def test_the_state_moves_and_stays_in_single_precision() -> None:
     assert {tensor.device.type for tensor in criterion.to("meta").buffers()} == {"meta"}
 
 
-def test_every_batch_since_the_last_step_moves() -> None:
+def test_a_second_training_batch_without_a_step_is_refused() -> None:
+    """Without step() the loss is cross-entropy, and says so before the second batch is trained on."""
     criterion = SOPLoss(8, 3)
     before = criterion.model.v.clone()
     logits, label = torch.tensor([[4.0, 0.0, 0.0]] * 4, requires_grad=True), torch.ones(4, dtype=torch.int64)
     criterion(logits, label, torch.arange(4))
-    criterion(logits, label, torch.arange(4, 8))
     with torch.no_grad():
         criterion(logits, label, torch.arange(4))  # looked at, not trained on
+    with pytest.raises(InputError, match=r"add criterion\.step\(\) after loss\.backward\(\)"):
+        criterion(logits, label, torch.arange(4, 8))
     criterion.step()
-    assert (criterion.model.v[:, 0] != before[:, 0]).all()
+    assert (criterion.model.v[:4, 0] != before[:4, 0]).all()
+    assert torch.equal(criterion.model.v[4:], before[4:])
     with pytest.raises(InputError, match="needs a batch first"):
         criterion.step()
 
@@ -285,7 +288,7 @@ def test_every_batch_since_the_last_step_moves() -> None:
 @VARIANTS
 def test_second_derivatives(variant: str) -> None:
     logits, _, _, label = example(6, 4, 3, 1.0)
-    criterion = SOPLoss(4, 3, std=0.1, variant=variant)
+    criterion = SOPLoss(4, 3, std=0.1, variant=variant).eval()  # looked at often, without a step
     assert torch.autograd.gradgradcheck(lambda x: criterion(x, label, torch.arange(4)), logits.requires_grad_())
 
 

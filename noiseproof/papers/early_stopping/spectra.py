@@ -31,7 +31,8 @@ from noiseproof.training.fit import fit
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends
 STAGES = {"initial": YELLOW, "calibrated": BLUE, "trained": RED}
 BEFORE = ["initial", "calibrated"]
-PAPER = {"data": "cifar10", "options": RESNET, "before": BEFORE, "rows": {"all": 1000, "correct": 10_000}}
+PAPER = {"data": "cifar10", "options": RESNET}
+ROWS = {"all": 1000, "correct": 10_000}
 OUTPUTS = {"all": "all classes", "correct": "label's class"}
 
 
@@ -99,8 +100,8 @@ class Figure5(_Spectra):
     paper = "Li et al. 2020, Figure 5 and Table 1"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {**SMALL_CIFAR, "size": None, "examples": 4000, "options": {**SMALL_RESNET, "epochs": 10},
-                  "before": ["initial"], "rows": {"all": 1000, "correct": 4000}, "left_out": 5},
-        "paper": {**PAPER, "left_out": 5},
+                  "besides": {"before": ["initial"], "rows": {"all": 1000, "correct": 4000}, "left_out": 5}},
+        "paper": {**PAPER, "besides": {"before": BEFORE, "rows": ROWS, "left_out": 5}},
     }  # fmt: skip
     rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.0,), "paper": (0.0,)}
     seeds = 1
@@ -130,8 +131,8 @@ class Table1(_Spectra):
     paper = "Li et al. 2020, Table 1 and Section 3.2"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {**SMALL_CIFAR, "examples": 3000, "options": {**SMALL_RESNET, "epochs": 20},
-                  "before": BEFORE, "rows": {"all": 150, "correct": 1500}, "left_out": 0},
-        "paper": {**PAPER, "left_out": 0},
+                  "besides": {"before": BEFORE, "rows": {"all": 150, "correct": 1500}, "left_out": 0}},
+        "paper": {**PAPER, "besides": {"before": BEFORE, "rows": ROWS, "left_out": 0}},
     }  # fmt: skip
     rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.3,), "paper": (0.3,)}
 
