@@ -3,7 +3,7 @@
     import noiseproof as nf
 
     data = nf.load("digits")
-    noisy = data.with_labels(nf.noise.symmetric(data.labels, 0.4).labels)
+    noisy = nf.noise.apply(data, "symmetric:0.4")
     result = nf.fit("mlp", noisy, "elr", epochs=50)
 
 The public names stand in `__init__.pyi`, for editors and type checkers and for this file alike: each is imported when

@@ -13,7 +13,7 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof fit table.csv --label-column species --method gce
 
-  noiseproof fit cifar10-train.parquet --labels cifar10n.csv:random_label1 --method 'elr(lam=3)'
+  noiseproof fit cifar10-train.parquet --labels cifar10n.csv:random_label1 --true-labels own --method 'elr(lam=3)'
 
   noiseproof fit cifar-10-batches-py --noise symmetric:0.4 --recipe sop-cifar10-sym
 
@@ -32,7 +32,7 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
     from noiseproof import methods
     from noiseproof.cli.console import show, table, wrote
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
-    from noiseproof.runs.report import figures
+    from noiseproof.runs.report import caution, figures
     from noiseproof.training import fit as training
 
     training.refuse_torchrun()
@@ -45,5 +45,5 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
         data=train, test=test, out=folder, resume=resume, progress=not quiet,
         **values(Fitting, options) | {"method": method},
     )  # fmt: skip
-    show(table(f"{method.title()} on {len(result.run.data):,} examples", *figures(result)))
+    show(table(f"{method.title()} on {len(result.run.data):,} examples", *figures(result), caption=caution(result)))
     wrote(folder.path, ": report.html, labels.parquet (labels by suspicion), curves.png, weights")

@@ -26,7 +26,7 @@ from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, count,
 Options = dict[str, Any]
 UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
 OF_THE_CALL = ("out", "resume", "quiet")
-PATHS = ("data", "test", "labels", "init")  # made absolute: a run may be resumed from another folder
+PATHS = ("data", "test", "labels", "true_labels", "init")  # made absolute: a run may be resumed from another folder
 
 
 def source(help: str, kind: Any = str | None, check: Callable[[str, Any], Any] | None = None) -> Any:
@@ -51,7 +51,10 @@ class NoisySource(Source):
     """And how to replace or corrupt its labels."""
 
     noise: str | None = source("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
-    labels: str | None = source("Labels from another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt).")
+    labels: str | None = source(
+        "Train on the labels of another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt); joined by id where it has any."
+    )
+    true_labels: str | None = source("Measure by these labels, which are right: FILE:COLUMN, or own, for the source's.")
 
 
 def option(help: str, *names: str, panel: str, **more: Any) -> Any:

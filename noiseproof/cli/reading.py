@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
     """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
     from noiseproof import data as sources
+    from noiseproof.data.readers import relabel
     from noiseproof.training.progress import counting
 
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
@@ -29,9 +30,7 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
         if setting.check is not None:
             setting.check(f"--{name.replace('_', '-')}", options[name])
     with counting("reading", show=not quiet) as progress:
-        train, test = sources.load_pair(
-            options["data"], labels=options.get("labels"), labeled=labeled, progress=progress, **reader
-        )
+        train, test = sources.load_pair(options["data"], labeled=labeled, progress=progress, **reader)
         train = train.numbered()
         if options["test"] is not None:
             class_names = train.class_names if train.labeled else None
@@ -43,12 +42,18 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
                 "and probe the finished run with labelled data (noiseproof probe)"
             )
         test = None
-    elif test is None:
-        train, test = train.split(0.2, seed=options["seed"])
+    else:
+        files = {name: options.get(name) for name in ("labels", "true_labels")}
+        rows, rest = (None, None) if test is not None else train.split_rows(0.2, seed=options["seed"])
+        whole, train = train, relabel(train, **files, rows=rows)
+        if rest is not None:  # a label file need not have labels for them
+            test = relabel(whole, **files, rows=rest)
     if options["limit"] is not None:
         train = train.limit(options["limit"], seed=options["seed"])
     if options.get("noise") is not None:
         train = sources.noise.apply(train, options["noise"], seed=options["seed"])
+        if test is not None and test.true_labels is None:  # what is corrupted is taken for right before
+            test = test.with_labels(test.labels, true_labels=test.labels)
     return train, test
 
 

@@ -179,11 +179,14 @@ class LabeledData:
                 quotas[quotas.argmax()] -= 1
         return self.subset(self._draw(quotas, seed))
 
-    def with_labels(self, labels: Any) -> LabeledData:
-        """The same examples under other labels; the old ones become `true_labels` if there were none."""
+    def with_labels(self, labels: Any, *, true_labels: Any = None) -> LabeledData:
+        """The same examples under other labels, and with other true ones, if given: `data.labels`, for made noise."""
         new, _ = parse_labels("labels", labels, self.class_names, len(self))
-        true_labels = self.labels if self.true_labels is None else self.true_labels
-        return self._with(labels=new, true_labels=true_labels)
+        if true_labels is None:
+            return self._with(labels=new)
+        return self._with(
+            labels=new, true_labels=parse_labels("true_labels", true_labels, self.class_names, len(self))[0]
+        )
 
     def clean(self) -> LabeledData:
         """The same examples under their true labels, where they are known."""

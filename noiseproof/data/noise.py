@@ -275,7 +275,7 @@ def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
     noisy = corrupt(
         data.labels, spec, num_classes=data.num_classes, class_names=data.class_names, inputs=data.inputs, seed=seed
     )
-    return data.with_labels(noisy.labels)
+    return data.with_labels(noisy.labels, true_labels=data.labels if data.true_labels is None else None)
 
 
 def _noisy(old: np.ndarray, new: np.ndarray, k: int) -> Noisy:

@@ -50,7 +50,11 @@ class DataDir:
 @lru_cache(maxsize=4)
 def _pair(name: str, source: str, labels: str | None, image_size: int | None) -> tuple[LabeledData, LabeledData]:
     options = {} if image_size is None else {"image_size": image_size}
-    train, test = (load(source), None) if source == "digits" else load_pair(source, labels=labels, **options)
+    train, test = (
+        (load(source), None)
+        if source == "digits"
+        else load_pair(source, labels=labels, true_labels="own" if labels else None, **options)
+    )
     if test is None:
         train, test = train.split(0.2, seed=0)
     if name in CLASSES and all(one.isdigit() for one in train.class_names):  # noise goes by the names of the classes

@@ -21,11 +21,21 @@ class Part(NamedTuple):
 
 
 def write(path: Path, *parts: Part) -> None:
-    """Write a row for each example, the most suspicious first: its label, how suspicious it is, what it may be."""
+    """Write a row for each example, the most suspicious first: its label, how suspicious it is, what it may be.
+
+    Ids stay those of the data. Where a part's are those of another, as of a test set that counts from 0 too, the later
+    part's are led by its split: test:17.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.concat_tables([pa.table(columns(*part)) for part in parts], promote_options="default")
+    tables: list[dict[str, Any]] = []
+    for part in parts:
+        rows = columns(*part)
+        if any(not set(rows["id"]).isdisjoint(other["id"]) for other in tables):
+            rows["id"] = [f"{split}:{name}" for split, name in zip(rows["split"], rows["id"], strict=True)]
+        tables.append(rows)
+    table = pa.concat_tables([pa.table(rows) for rows in tables], promote_options="default")
     table = table.sort_by([("suspicion", "descending")])
     files.write_atomically(path, lambda temporary: pq.write_table(table, temporary))
 

@@ -84,7 +84,10 @@ def plot_run(
 
 
 def loss_histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> None:
-    """The losses of right and wrong labels; of all, with the two modes that fit them best, where it is not known."""
+    """The losses of right and wrong labels; of all, with the two modes that fit them best, where it is not known.
+
+    The upper mode is not the wrong labels, nor its weight their share: losses of right labels have two modes as well.
+    """
     top = max(float(np.quantile(losses, 0.999)), 1e-3)
     shown, bins = np.minimum(losses, top), np.linspace(0, top, 50)  # the last bar holds what lies beyond
     if wrong is not None:
@@ -97,10 +100,8 @@ def loss_histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> N
         if modes is not None:
             x = np.linspace(0, top, 400)
             count = len(losses) * (bins[1] - bins[0])
-            for density, name, colour, weight in zip(
-                modes.density(x), ("lower", "upper"), (BLUE, RED), modes.weight, strict=True
-            ):
-                axis.plot(x, count * density, color=colour, lw=1.6, label=f"{name} mode: {100 * weight:.0f} %")
+            for density, name, colour in zip(modes.density(x), ("lower", "upper"), (BLUE, YELLOW), strict=True):
+                axis.plot(x, count * density, color=colour, lw=1.6, label=f"{name} of two modes")
     axis.set_yscale("log")
     axis.set_ylim(0.6, 3 * np.histogram(shown, bins)[0].max())
     axis.legend(fontsize=8, frameon=False)

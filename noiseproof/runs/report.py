@@ -68,7 +68,7 @@ def write_report(
     if data.noise_rate is not None:
         facts.append(f"{100 * data.noise_rate:.1f} % of the labels are wrong")
     sections = [
-        Section("", "", *(table or figures(result))),
+        Section("", caution(result) or "", *(table or figures(result))),
         Section("Settings", rows=list(settings(path.parent).items())),
         Section("Curves", picture=picture.read_bytes()),
         Section(
@@ -92,6 +92,13 @@ def figures(result: FitResult) -> Table:
             cells = ["–" if record.get(key) is None else f"{100 * record[key]:.1f} %" for key in keys]
             rows.append([meaning, str(record.get("epoch", "–")), *cells])
     return ["", "epoch", *keys.values()], rows
+
+
+def caution(result: FitResult) -> str | None:
+    """What the figures do not say of themselves."""
+    if result.test is None or result.test.true_labels is not None:
+        return None
+    return "The test labels are as given: some may be wrong too, unless you checked them (--test takes a checked set)."
 
 
 def settings(folder: Path) -> dict[str, str]:

@@ -42,7 +42,7 @@ class FitResult:
     losses: np.ndarray  # (m,) −log p of the label, of each example trained on, by the model as returned
     final: dict[str, float]  # figures of the model as returned, and the epoch it is of
     test: LabeledData | None
-    test_beliefs: Beliefs | None
+    test_beliefs: Beliefs | None  # of `test`
     kept: int | None = None  # the epoch whose weights the method went back to, if it did
 
     def __repr__(self) -> str:
@@ -74,8 +74,11 @@ class FitResult:
             chosen["best"] = max(self.history, key=lambda record: record["val_accuracy"])
         return chosen
 
-    def save(self, out: str | Path) -> None:
-        """Write history, summary, weights, labels, curves and report to the folder `out`, each file atomically."""
+    def save(self, out: str | Path, *, score_test: bool = False) -> None:
+        """Write history, summary, weights, labels, curves and report to the folder `out`, each file atomically.
+
+        `score_test`: list the test set's labels, too.
+        """
         from noiseproof.runs.plots import plot_run
         from noiseproof.runs.report import write_report
 
@@ -83,7 +86,7 @@ class FitResult:
         write_figures(folder, self.history, self.summary())
         self.predictor.save(folder / Predictor.file)
         parts = [labels.Part(self.data, self.beliefs, self.split)]
-        if self.test is not None and self.test_beliefs is not None:
+        if score_test and self.test is not None and self.test_beliefs is not None:
             parts.append(labels.Part(self.test, self.test_beliefs, "test"))
         labels.write(folder / "labels.parquet", *parts)
         curves = folder / "curves.png"

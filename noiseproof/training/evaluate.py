@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.auditing.scales import on_scale_of
 from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
 from noiseproof.method import Beliefs, Method, Predictions, Run
@@ -84,25 +85,35 @@ def conclude(
 ) -> FitResult:
     """The result of a finished run on `data`, whose `rows` were trained on and held out; `kept`: of which epoch."""
     final: dict[str, float] = {"epoch": kept or run.epoch}
-    believed: dict[str, Beliefs] = {}
+    said: dict[str, Tensor] = {}  # predictions (m, K)
     for name, one in (("train", run.data), ("val", run.val), ("test", test)):
         if one is not None:
-            probability = run.predict(one)  # (m, K)
+            said[name] = run.predict(one)
             tally = Tally(one.clean() if name == "test" else one)
-            tally.add(torch.arange(len(one)), probability)
+            tally.add(torch.arange(len(one)), said[name])
             final |= tally.figures(name)
-            believed[name] = Beliefs.of(probability, one.labels)
-    predicted = believed["train"].soft_label
-    believed["train"] = method.beliefs(run, predicted) or believed["train"]
-    beliefs, split = believed["train"], np.full(len(data), "train", dtype=object)
-    if rows[1] is not None:
-        beliefs = _interleave(rows[0], beliefs, rows[1], believed["val"])
+    predicted = said["train"]
+    trained = method.beliefs(run, predicted) or Beliefs.of(predicted, run.data.labels)
+    beliefs, split = trained, np.full(len(data), "train", dtype=object)
+    if rows[1] is not None and run.val is not None:
+        beliefs = _interleave(rows[0], trained, rows[1], _untrained(said["val"], run.val.labels, trained))
         split[rows[1].numpy()] = "val"
+    tested = None if test is None else _untrained(said["test"], test.labels, trained)
     predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
-        test, believed.get("test"), kept,
+        test, tested, kept,
     )  # fmt: skip
+
+
+def _untrained(probability: Tensor, labels: Tensor, trained: Beliefs) -> Beliefs:
+    """Beliefs of examples that were not trained on: by predictions, on the scale of those that were.
+
+    A network is as sure of its mistakes as of anything: by itself, 1 − p_y of these would stand above all else.
+    """
+    given = probability.gather(1, labels[:, None]).squeeze(1)  # (m,)
+    suspicion = on_scale_of(trained.suspicion.float().cpu().numpy(), -given.numpy())
+    return Beliefs(probability, torch.from_numpy(suspicion).float())
 
 
 def _interleave(rows: Tensor, beliefs: Beliefs, other_rows: Tensor, others: Beliefs) -> Beliefs:

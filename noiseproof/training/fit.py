@@ -61,7 +61,7 @@ def fit(call: Fitting) -> FitResult:
         architecture = model if isinstance(model, str) else None
         result = conclude(run, method, call.data, rows, test, architecture, kept)
     if parts.folder is not None:
-        result.save(parts.folder.path)
+        result.save(parts.folder.path, score_test=call.score_test)
     return result
 
 

@@ -239,6 +239,10 @@ class Fitting(Training):
         10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(from_zero), panel=RUN,
         option=int, python="None: all.",
     )  # fmt: skip
+    score_test: bool = setting(
+        False, "List the labels of the test set in labels.parquet, too.", checks.boolean, panel=RUN, option=bool,
+        determines=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -51,17 +51,36 @@ def test_fit_on_digits_leaves_a_whole_run(command):
     code, out, err = command("fit", "digits", "--noise", "symmetric:0.4", "--method", "elr", "--out", "run", *QUICK)
     assert (code, err) == (0, "")
     assert "last epoch" in out
+    assert "labels are as given" not in out  # the noise is ours: the test labels are the source's, taken for right
     assert "run" in out
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["last"]["epoch"] == 2
     table = pq.read_table("run/labels.parquet")
-    assert sorted(map(int, table["id"].to_pylist())) == list(range(1797))
     assert table["split"].to_pylist().count("train") == summary["last"]["examples"]
+    assert set(table["split"].to_pylist()) == {"train", "val"}
+    code, _, err = command("fit", "digits", "--noise", "symmetric:0.4", "--score-test", "--out", "all", *QUICK)
+    assert (code, err) == (0, "")
+    assert sorted(map(int, pq.read_table("all/labels.parquet")["id"].to_pylist())) == list(range(1797))
+
+
+def test_what_a_run_suggests_is_joined_by_id(command):
+    """labels.parquet is sorted by suspicion; the run split off its own test set, which has no labels there."""
+    options = ["--method", "elr", "--epochs", "12", "--quiet"]
+    assert command("fit", "digits", "--noise", "symmetric:0.3", "--out", "first", *options)[0] == 0
+    labels = ["--labels", "first/labels.parquet:suggested", "--true-labels", "own"]
+    assert command("fit", "digits", *labels, "--out", "second", *options)[0] == 0
+    table = pq.read_table("second/labels.parquet").to_pydict()
+    assert np.mean([a == b for a, b in zip(table["label"], table["true_label"], strict=True)]) > 0.9
+    code, _, err = command("fit", "digits", *labels, "--seed", "1", "--out", "third", *options)
+    assert code == 2
+    assert "first/labels.parquet has no label for" in err
+    assert "repeat the run's --seed" in err
 
 
 def test_fit_on_a_csv_and_an_image_folder(command, table, folder):
-    code, _, err = command("fit", table, "--label-column", "species", "--method", "gce", "--out", "a", *QUICK)
+    code, out, err = command("fit", table, "--label-column", "species", "--method", "gce", "--out", "a", *QUICK)
     assert (code, err) == (0, "")
+    assert "test labels are as given" in " ".join(out.split())
     assert set(pq.read_table("a/labels.parquet")["label"].to_pylist()) == {f"digit {k}" for k in range(10)}
     code, _, err = command("fit", folder, "--method", "ce", "--out", "b", *QUICK)
     assert (code, err) == (0, "")

@@ -72,12 +72,15 @@ def test_arrays_torch_cannot_share() -> None:
         assert np.array_equal(data.inputs.numpy(), array.astype(np.float32))
 
 
-def test_with_labels_keeps_the_first_labels_as_true() -> None:
+def test_other_labels_say_nothing_of_the_true_ones() -> None:
     data = features([0, 1, 2])
-    noisy = data.with_labels([0, 2, 2])
+    assert data.with_labels([0, 2, 2]).true_labels is None
+    noisy = data.with_labels([0, 2, 2], true_labels=data.labels)
     assert noisy.true_labels.tolist() == [0, 1, 2]
     assert noisy.with_labels([1, 1, 1]).true_labels.tolist() == [0, 1, 2]
     assert data.true_labels is None
+    with pytest.raises(InputError, match="true_labels holds 2 values"):
+        data.with_labels([0, 1, 2], true_labels=[0, 1])
     with pytest.raises(InputError, match=r"0\.\.2"):
         data.with_labels([0, 1, 3])
 

@@ -206,9 +206,10 @@ def test_cifar_n_label_file(make: Any, kind: str) -> None:
     with pytest.raises(InputError, match=r"50 labels .* 60 examples"):
         load_labels(path, "clean_label", 60)
     folder = make.cifar10()
-    data = load(folder, labels=f"{path}:aggre_label")
-    assert data.noise_rate == 1.0
-    assert torch.equal(load(folder, labels=f"{path}:aggre_label", limit=7).wrong, torch.ones(7, dtype=torch.bool))
+    assert load(folder, labels=f"{path}:aggre_label").true_labels is None
+    options = {"labels": f"{path}:aggre_label", "true_labels": "own"}
+    assert load(folder, **options).noise_rate == 1.0
+    assert torch.equal(load(folder, **options, limit=7).wrong, torch.ones(7, dtype=torch.bool))
 
 
 def test_label_column_of_tables_and_arrays(make: Any) -> None:
@@ -594,12 +595,12 @@ def test_class_names_of_another_set(make: Any) -> None:
 def test_numbers_that_name_classes_in_a_label_file(make: Any) -> None:
     table = make.text("d.csv", "a,label", *[f"{i},{i % 3 + 1}" for i in range(12)])
     same = make.text("same.csv", "label", *[str(i % 3 + 1) for i in range(12)])
-    assert load(table, labels=str(same)).noise_rate == 0
+    assert load(table, labels=str(same), true_labels="own").noise_rate == 0
     positions = make.text("positions.csv", "label", *[str(i % 3) for i in range(12)])
-    assert load(table, labels=str(positions)).noise_rate == 0
+    assert load(table, labels=str(positions), true_labels="own").noise_rate == 0
     folder = make.folder("f", {str(k): 1 for k in range(1, 12)})  # sorted as text: 1, 10, 11, 2, …
     named = make.text("named.csv", "label", "1", "10", "11", *map(str, range(2, 10)))
-    assert load(folder, labels=str(named)).noise_rate == 0
+    assert load(folder, labels=str(named), true_labels="own").noise_rate == 0
 
 
 def test_shards_are_joined_by_name(make: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from noiseproof.data import LabeledData
+from noiseproof.data import LabeledData, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.cross_entropy import CrossEntropy
@@ -265,13 +265,10 @@ def test_the_run_directory(digits, tmp_path):
     lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert lines == result.history
     table = pq.read_table(out / "labels.parquet").to_pydict()
-    rows = [(int(i), label, suspicion) for i, split, label, suspicion in zip(
-        table["id"], table["split"], table["label"], table["suspicion"], strict=True) if split != "test"]  # fmt: skip
-    assert sorted(i for i, _, _ in rows) == list(range(len(digits[0])))
-    for i, label, suspicion in rows:
+    assert sorted(map(int, table["id"])) == list(range(len(digits[0])))
+    for i, label, suspicion in zip(map(int, table["id"]), table["label"], table["suspicion"], strict=True):
         assert label == digits[0].class_names[int(digits[0].labels[i])]
         assert suspicion == pytest.approx(float(result.beliefs.suspicion[i]))
-    assert len(table["id"]) == len(digits[0]) + len(digits[1])
     assert table["suspicion"] == sorted(table["suspicion"], reverse=True)
     assert (out / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert "elr" in (out / "report.html").read_text()
@@ -397,7 +394,7 @@ def test_a_test_set_may_lack_classes_and_order_them_otherwise(digits):
 
 
 def test_test_accuracy_is_against_the_true_labels(digits):
-    noisy = digits[1].with_labels((digits[1].labels + 1) % 10)
+    noisy = digits[1].with_labels((digits[1].labels + 1) % 10, true_labels=digits[1].labels)
     assert (
         run(digits, test=noisy).history[-1]["test_accuracy"] == run(digits, test=digits[1]).history[-1]["test_accuracy"]
     )
@@ -410,8 +407,39 @@ def test_beliefs_are_in_the_order_of_the_data_as_given(digits):
     assert result.beliefs.suspicion[wrong].mean() > result.beliefs.suspicion[~wrong].mean() + 0.2
     held_out = result.split == "val"
     assert held_out.sum() == len(result.run.val)
-    suspicion = 1 - torch.from_numpy(result.predict_proba(digits[0].inputs))[range(len(wrong)), digits[0].labels]
-    torch.testing.assert_close(result.beliefs.suspicion[held_out], suspicion[held_out])
+    likely = torch.from_numpy(result.predict_proba(digits[0].inputs))[range(len(wrong)), digits[0].labels][held_out]
+    suspicion = result.beliefs.suspicion[held_out]
+    assert torch.equal(suspicion[likely.argsort(descending=True)], suspicion.sort().values)  # in the model's order
+
+
+def test_held_out_labels_are_on_the_scale_of_the_others():
+    """A sure network would put held-out examples first, its own mistakes among them."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 1500)
+    inputs = rng.normal(size=(1500, 8)) + 1.2 * (2 * labels[:, None] - 1) * (np.arange(8) < 2)
+    data = noise.apply(LabeledData(inputs, labels), "symmetric:0.2", seed=1)
+    train, test = data.split(0.2, seed=0)
+    result = fit("mlp", train, "elr", epochs=40, lr=0.1, val=0.2, test=test, device="cpu")
+    wrong, held_out = train.wrong.numpy(), result.split == "val"
+    suspicion = result.beliefs.suspicion.numpy()
+    for share in (0.05, 0.2, 0.5):  # as many of either part stand above any value
+        threshold = np.quantile(suspicion[~held_out], 1 - share)
+        assert abs((suspicion[held_out] > threshold).mean() - share) < 0.02
+    first = np.argsort(-suspicion, kind="stable")[:50]
+    assert wrong[first].mean() >= 0.9
+    assert held_out[first].any()
+    assert result.test_beliefs is not None
+    tested = result.test_beliefs.suspicion.numpy()
+    assert abs((tested > np.quantile(suspicion[~held_out], 0.8)).mean() - 0.2) < 0.02
+
+
+def test_the_labels_of_the_test_set_are_listed_if_asked_for(digits, tmp_path):
+    """Both sets count from 0: the ids of the later one are led by its split."""
+    run(digits, "elr", out=tmp_path, test=digits[1], score_test=True)
+    table = pq.read_table(tmp_path / "labels.parquet").to_pydict()
+    assert len(set(table["id"])) == len(table["id"]) == len(digits[0]) + len(digits[1])
+    tested = {name for name, split in zip(table["id"], table["split"], strict=True) if split == "test"}
+    assert tested == {f"test:{i}" for i in range(len(digits[1]))}
 
 
 def test_the_model_comes_back_in_eval_mode_and_frozen_layers_stay_frozen(digits):

@@ -16,7 +16,7 @@ from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, relabel
 from noiseproof.errors import InputError, unknown
 
-__all__ = ["load", "load_labels", "load_pair", "read_label_file"]
+__all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
 
 # Each reader, a module with `find`, and what it reads, in the order in which they are asked. See base.py.
 READERS = {
@@ -40,6 +40,7 @@ def load(
     memory_limit: int = MEMORY_LIMIT,
     limit: int | None = None,
     labels: str | None = None,
+    true_labels: str | None = None,
     labeled: bool = True,
     class_names: Sequence[str] | None = None,
     progress: Progress | None = None,
@@ -60,8 +61,9 @@ def load(
             cropped at the centre. Needed only where they differ in size.
         memory_limit: beyond so many bytes of inputs, images stay encoded until taken and arrays stay on disk.
         limit: read only so many examples, spread evenly over the source.
-        labels: "FILE:COLUMN", a label file for the train split (see `read_label_file`), e.g. CIFAR-N's; the labels
-            of the source itself become `true_labels`.
+        labels: "FILE:COLUMN", a label file for the train split (see `read_label_file`), e.g. CIFAR-N's or corrected
+            labels; they go by the file's ids, where it has a column `id`, else by position.
+        true_labels: the labels that are right, to measure by: another "FILE:COLUMN", or "own", those of the source.
         labeled: False takes images in one folder, tables and arrays without labels too: to pre-train on.
         class_names: the classes the labels are among, as those of a training set read elsewhere; some may be missing.
         progress: called with (done, total) while images are decoded.
@@ -81,13 +83,13 @@ def load(
         data = splits[split](options)
     except PermissionError as error:
         raise InputError(f"{error.filename or source} may not be read by this user; change its permissions") from error
-    return data if labels is None or split == "test" else relabel(data, labels, limit)
+    return data if split == "test" else relabel(data, labels, true_labels, limit=limit)
 
 
 def load_pair(source: str | os.PathLike[str], **options: Any) -> tuple[LabeledData, LabeledData | None]:
     """The train set and, where the source has a labelled one, the test set; options as for `load`, `split` aside.
 
-    `limit` holds for each of the two, `labels` for the train set.
+    `limit` holds for each of the two, `labels` and `true_labels` for the train set.
     """
     if "split" in options:
         raise InputError("load_pair reads both splits; leave out split, or call load")

@@ -30,6 +30,7 @@ from noiseproof.errors import InputError, naming
 INPUT_KEYS = ("x", "inputs", "images", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
 TRUE_KEYS = ("true_label", "true_labels")
+ID_KEYS = ("id", "ids")
 
 
 def find(path: Path) -> Splits | None:
