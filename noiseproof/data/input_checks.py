@@ -6,7 +6,7 @@ Every function raises `InputError` with one sentence that names the argument, th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,39 @@ def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> 
     return given
 
 
-def parse_inputs(inputs: Any) -> Tensor:
-    """Inputs as uint8 or float32 images (n, C, H, W) or float32 features (n, d); uint8 images are never copied."""
+def columns_of(inputs: Any) -> dict[str, Any] | None:
+    """The columns of a table in memory by name: a DataFrame of pandas or polars, an Arrow table, a dict; else None."""
+    if isinstance(inputs, Mapping):
+        return {str(name): column for name, column in inputs.items()}
+    names = getattr(inputs, "column_names", None)  # Arrow's name for them
+    names = getattr(inputs, "columns", None) if names is None else names
+    return None if names is None else {str(name): inputs[name] for name in names}
+
+
+def stack_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    """The columns of these names, in this order, as features (n, d)."""
+    arrays = []
+    for name in names:
+        if name not in columns:
+            raise InputError(f"the feature {name!r} is missing; the columns are {', '.join([*columns][:20])}")
+        array = as_array(f"column {name!r}", columns[name])
+        if array.ndim != 1 or array.dtype.kind not in "iufb":
+            raise InputError(f"column {name!r} must be numbers (n,), got {array.dtype} {array.shape}; encode it")
+        arrays.append(array)
+    if len({len(array) for array in arrays}) != 1:
+        raise InputError(f"the columns differ in length ({', '.join(str(len(array)) for array in arrays[:20])})")
+    return np.column_stack(arrays).astype(np.float64, copy=False)
+
+
+def parse_inputs(inputs: Any, *, quantities: bool = False) -> Tensor:
+    """Inputs as uint8 or float32 images (n, C, H, W) or float32 features (n, d); uint8 images are never copied.
+
+    Whole numbers are features only where they are known to be `quantities`, since they may be codes or tokens.
+    """
     array = as_array("inputs", inputs)
     check_numbers(array.dtype)
     check_shape(array.shape)
-    array = array.astype(check_values(array, image=array.ndim == 4), copy=False)
+    array = array.astype(check_values(array, image=array.ndim == 4, quantities=quantities), copy=False)
     shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
     return torch.from_numpy(array if shared else array.copy())
 
@@ -81,8 +108,13 @@ def check_numbers(dtype: np.dtype) -> None:
         raise InputError(f"inputs must be numbers, got dtype {dtype}; encode text and objects as numbers first")
 
 
-def check_values(array: np.ndarray, *, image: bool) -> type[np.generic]:
+def check_values(array: np.ndarray, *, image: bool, quantities: bool = False) -> type[np.generic]:
     """What inputs are kept as: uint8, which whole numbers of images must fit in, or float32, which must be finite."""
+    if not image and array.dtype.kind in "iu" and not quantities:
+        raise InputError(
+            f"inputs {array.shape} are whole numbers without names, which may be codes or tokens, and those are not "
+            "taken; if they are quantities, pass inputs.astype('float32') or feature_names, and images as (n, C, H, W)"
+        )
     if not image or array.dtype.kind == "f":
         check_finite(array)
         return np.float32

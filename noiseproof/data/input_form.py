@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.data.input_checks import columns_of, parse_inputs, stack_columns
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.sources import Inputs
+from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError, naming
 
 _NEAR, _FAR = 2.0, 16.0  # the largest colour of floats in about 0..1; and one that is on another scale beyond doubt
@@ -51,6 +53,27 @@ class InputForm:
             )
         if self.unit is False and inputs.dtype == torch.uint8:
             raise InputError(f"{name} has uint8 images, the training set's were floats beyond 0..1; scale them alike")
+
+    def raw(self, inputs: Any) -> Inputs:
+        """What a caller gives to predict on, (n, …) in this form: an array by position, a table by its columns' names.
+
+        Raises:
+            InputError: a column is missing, or it is of another form.
+        """
+        if isinstance(inputs, LabeledData):
+            return self.match("the data", inputs).inputs
+        columns = columns_of(inputs)
+        if columns is not None:
+            inputs = stack_columns(columns, self.feature_names or tuple(columns))
+        shape = tuple(inputs.shape) if isinstance(inputs, InputSource) else tuple(np.shape(inputs))
+        if shape[1:] != self.shape:
+            wanted = ", ".join(map(str, self.shape))
+            raise InputError(f"inputs must be (n, {wanted}), got {shape}; give them as the training set had them")
+        if shape[0] == 0:
+            return torch.zeros(shape)
+        given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs, quantities=True)
+        self.check("the batch", given)
+        return given
 
     def match(self, name: str, data: LabeledData) -> LabeledData:
         """The data in this form: features by name, and in order.

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.data.input_checks import as_array, check_feature_names, check_ids, check_shape, parse_inputs
+from noiseproof.data.input_checks import (
+    as_array,
+    check_feature_names,
+    check_ids,
+    check_shape,
+    columns_of,
+    parse_inputs,
+    stack_columns,
+)
 from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels, parse_pair
 from noiseproof.data.sources import Inputs, InputSource, select, take
 from noiseproof.errors import InputError
@@ -23,15 +31,17 @@ class LabeledData:
     """A labelled data set, checked once here and trusted everywhere else.
 
     Args:
-        inputs: images (n, C, H, W), uint8 or float, or features (n, d); a tensor, an array, or an `InputSource`
-            (lazily decoded images, a memory map). uint8 images are kept as they are, without a copy
-            (so do not write into the array afterwards); everything else becomes float32. Data lives on the CPU.
+        inputs: images (n, C, H, W), uint8 or float, or features (n, d); a tensor, an array, a table of numbers (a
+            DataFrame, a dict of columns: their names become `feature_names`), or an `InputSource` (lazily decoded
+            images, a memory map). uint8 images are kept as they are, without a copy (so do not write into the array
+            afterwards); everything else becomes float32. Data lives on the CPU.
         labels: (n,) whole numbers 0..K-1, or texts, which become the class names in sorted order. None: there are
             none (`labeled` is False), which is enough to pre-train on.
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
         class_names: K names; default the texts, else "0".."K-1".
         ids: n distinct names of the examples, e.g. file names.
-        feature_names: d distinct names of the features; another set's are then matched by name, not by position.
+        feature_names: d distinct names of the features; another set's are then matched by name, not by position. Of
+            a table, the columns to use.
         allow_empty: accept classes that have no example, as a test set or a rare class may.
 
     Attributes:
@@ -53,7 +63,12 @@ class LabeledData:
         feature_names: Sequence[str] | None = None,
         allow_empty: bool = False,
     ) -> None:
-        self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
+        columns = columns_of(inputs)
+        if columns is not None:
+            feature_names = tuple(columns) if feature_names is None else feature_names
+            inputs = stack_columns(columns, feature_names)
+        quantities = feature_names is not None
+        self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs, quantities=quantities)
         check_shape(self.inputs.shape)
         n = self.inputs.shape[0]
         self.ids: list[Any] | None = None if ids is None else check_ids(ids, n)

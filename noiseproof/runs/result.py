@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from noiseproof import files
 from noiseproof.data import LabeledData
@@ -59,11 +59,11 @@ class FitResult:
         """One record for each epoch."""
         return self.run.history
 
-    def predict_proba(self, inputs: Tensor | np.ndarray) -> np.ndarray:
-        """Class probabilities (n, K) of raw inputs, of the kind the training set had."""
+    def predict_proba(self, inputs: Any) -> np.ndarray:
+        """Class probabilities (n, K) of raw inputs, of the kind the training set had: see `Predictor`."""
         return self.predictor.predict_proba(inputs)
 
-    def predict(self, inputs: Tensor | np.ndarray) -> np.ndarray:
+    def predict(self, inputs: Any) -> np.ndarray:
         """The likeliest class (n,) of raw inputs."""
         return self.predictor.predict(inputs)
 

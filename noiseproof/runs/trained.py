@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +17,8 @@ from torch import Tensor, nn
 
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Normalize
-from noiseproof.data.input_checks import parse_inputs
 from noiseproof.data.input_form import InputForm
-from noiseproof.data.sources import Inputs, InputSource, take
-from noiseproof.errors import InputError
+from noiseproof.data.sources import Inputs, take
 from noiseproof.models import Backbone
 from noiseproof.models.inference import block_size, eval_mode, probabilities
 from noiseproof.runs import checkpoint
@@ -65,23 +64,18 @@ class Predictor(_Trained):
     form: InputForm  # what a raw input looks like
     architecture: str | None = None  # the name the networks were built by, if they were
 
-    def predict_proba(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
-        """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had."""
-        shape = tuple(inputs.shape) if isinstance(inputs, InputSource) else tuple(np.shape(inputs))
-        if shape[1:] != self.form.shape:
-            raise InputError(
-                f"inputs must be (n, {', '.join(map(str, self.form.shape))}), got {shape}; "
-                "give them as the training set had them"
-            )
-        classes = len(self.class_names)
-        if shape[0] == 0:
-            return np.zeros((0, classes), dtype=np.float32)
-        given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs)
-        self.form.check("the batch", given)
-        rows = torch.arange(shape[0])
-        return self._ask(self.models, lambda x: probabilities(self.models, x), classes, given, rows).numpy()
+    def predict_proba(self, inputs: Any) -> np.ndarray:
+        """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had.
 
-    def predict(self, inputs: Tensor | np.ndarray | InputSource) -> np.ndarray:
+        Of a DataFrame (pandas, polars), an Arrow table, a dict of columns or a LabeledData, features are matched by
+        name where the training set had names; of an array or a tensor they are taken by position.
+        """
+        given = self.form.raw(inputs)
+        rows = torch.arange(given.shape[0])
+        ask = partial(probabilities, self.models)
+        return self._ask(self.models, ask, len(self.class_names), given, rows).numpy()
+
+    def predict(self, inputs: Any) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""
         return self.predict_proba(inputs).argmax(axis=1)
 

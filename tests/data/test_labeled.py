@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -19,7 +20,7 @@ def features(labels: list[int], **options: object) -> LabeledData:
 
 
 def test_attributes_of_features() -> None:
-    data = LabeledData([[1, 2], [3, 4], [5, 6]], [0, 1, 1], true_labels=[0, 0, 1], ids=["a", "b", "c"])
+    data = LabeledData([[1.0, 2], [3, 4], [5, 6]], [0, 1, 1], true_labels=[0, 0, 1], ids=["a", "b", "c"])
     assert len(data) == 3
     assert data.inputs.dtype == torch.float32
     assert data.labels.dtype == torch.int64
@@ -205,3 +206,39 @@ def test_features_by_name() -> None:
     for names in (["a", "b"], ["a", "b", "b"]):
         with pytest.raises(InputError, match="feature_names must be distinct, one for each"):
             LabeledData(np.eye(3), [0, 1, 1], feature_names=names)
+
+
+def test_whole_numbers_without_names_are_no_features() -> None:
+    """Token ids would be normalised like measurements, and trained on without a word."""
+    tokens = np.arange(12).reshape(4, 3)
+    for inputs in (tokens, tokens.astype(np.uint8), torch.from_numpy(tokens), tokens.tolist()):
+        with pytest.raises(InputError, match=r"may be codes or tokens.*inputs\.astype\('float32'\) or feature_names"):
+            LabeledData(inputs, [0, 1, 0, 1])
+    assert LabeledData(tokens.astype("float32"), [0, 1, 0, 1]).inputs.dtype == torch.float32
+    assert LabeledData(tokens, [0, 1, 0, 1], feature_names=["a", "b", "c"]).inputs[3, 2] == 11
+    assert LabeledData(tokens.reshape(4, 3, 1, 1), [0, 1, 0, 1]).is_image
+
+
+class Frame:
+    """As a DataFrame of pandas or polars: `columns`, and a column by its name."""
+
+    def __init__(self, **columns: list[float]) -> None:
+        self.columns, self.parts = np.array(list(columns)), columns
+
+    def __getitem__(self, name: str) -> list[float]:
+        return self.parts[name]
+
+
+def test_a_table_in_memory_brings_its_names() -> None:
+    table = {"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}
+    for inputs in (table, Frame(**table), pa.table(table)):
+        data = LabeledData(inputs, [0, 1, 0])
+        assert data.feature_names == ("a", "b")
+        assert data.inputs.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+        assert LabeledData(inputs, [0, 1, 0], feature_names=["b"]).inputs.shape == (3, 1)
+        with pytest.raises(InputError, match="feature 'c' is missing; the columns are a, b"):
+            LabeledData(inputs, [0, 1, 0], feature_names=["c"])
+    with pytest.raises(InputError, match="column 'b' must be numbers"):
+        LabeledData({"a": [1, 2], "b": ["x", "y"]}, [0, 1])
+    with pytest.raises(InputError, match="differ in length"):
+        LabeledData({"a": [1, 2], "b": [1]}, [0, 1])

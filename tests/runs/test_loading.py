@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from noiseproof.data import LabeledData
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.runs.loading import load_model
@@ -65,3 +66,20 @@ def test_a_model_is_loaded_without_what_trains_it():
     code = "import sys, noiseproof.runs.loading; print([name for name in sys.modules if 'noiseproof.training' in name])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_columns_are_matched_by_name(tmp_path):
+    """Two columns the other way round are the same table."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 300)
+    table = {"far": rng.normal(size=300), "near": rng.normal(size=300) + 3 * labels, "count": rng.integers(0, 9, 300)}
+    fit("mlp", LabeledData(table, labels), "ce", epochs=5, out=tmp_path)
+    model = load_model(tmp_path)
+    expected = model.predict_proba(np.column_stack(list(table.values())))
+    turned = {name: table[name] for name in ("note", "count", "near", "far") if name in table} | {"label": labels}
+    np.testing.assert_array_equal(model.predict_proba(turned), expected)
+    np.testing.assert_array_equal(model.predict_proba(LabeledData(turned, labels)), expected)
+    assert (model.predict(turned) == labels).mean() > 0.85
+    with pytest.raises(InputError, match="the feature 'near' is missing; the columns are far, count"):
+        model.predict_proba({name: table[name] for name in ("far", "count")})
+    assert model.predict_proba({name: [] for name in table}).shape == (0, 2)

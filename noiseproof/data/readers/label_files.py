@@ -43,6 +43,8 @@ class LabelFile:
         values, ids = _read(path, column)
         with naming(path):
             values = label_vector("labels", values)
+        if ids is not None and len(ids) != len(values):
+            raise InputError(f"{path} holds {len(values)} labels but {len(ids)} ids; save one for each label")
         return cls(path, values, None if ids is None else [str(one) for one in ids])
 
     def labels(self, data: LabeledData, rows: Tensor | None = None, *, limit: int | None = None) -> Tensor | None:
