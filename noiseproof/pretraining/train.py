@@ -80,10 +80,13 @@ def pretrain(call: Pretraining) -> PretrainResult:
         architecture = model if isinstance(model, str) else None
         features = Features(backbone, run.normalize, InputForm.of(data), architecture)
         check_views(run, views, augments)
+        description = parts.describe(model, run, method, augment=views, test=test, probe_every=every, processes=world)
+        own = {"resume": call.resume, "out": parts.folder is None}
+        distributed.check_same(description | own, "", "make the same call in each")
         probes = OnlineProbe(features, *probe_sets(data, test, call.probe_examples), every)
         loop = parts.loop(run, method, augments, probes)
         at_random = distributed.from_main(probes.measure)  # before `open`, which may put trained weights in place
-        loop.open(parts.describe(model, run, method, augment=views, test=test, probe_every=every, processes=world))
+        loop.open(description)
         with torch.enable_grad():
             loop.train()
         if every and not set(probes.keys) <= set(run.history[-1]):  # the schedule ended the run

@@ -16,7 +16,7 @@ from noiseproof.training.settings import Fitting, verb
 
 
 def refuse_torchrun() -> None:
-    if distributed.launched():
+    if distributed.launched() or distributed.world() > 1:
         raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
 
 

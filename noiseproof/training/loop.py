@@ -30,7 +30,7 @@ class Position:
     order: Tensor | None = None  # (m,) examples of the current epoch; None between epochs
     weight: Tensor | None = None  # (m,)
     batches_done: int = 0  # of the current epoch
-    loss_sum: Tensor = field(default_factory=lambda: torch.zeros(()))  # over the current epoch's examples
+    loss_sum: Tensor = field(default_factory=lambda: torch.zeros(()))  # over the epoch's examples so far
     seconds: float = 0.0  # spent in steps
     epoch_seconds: float = 0.0
     finished: bool = False
@@ -63,8 +63,10 @@ class Loop:
         self.call, self.run, self.method, self.batches = call, run, method, batches
         self.evaluate, self.progress, self.autocast, self.folder = evaluate, progress, autocast, folder
         run.inputs = batches.inputs
+        distributed.share(run.models)  # before the method copies them
         method.start(run)
         method.to(run.device)
+        distributed.share(method)
         optimizer = optimizers.build(call.optimizer, run.models, call.lr, call.momentum, call.weight_decay)
         self.optimizers = [optimizer, *method.optimizers()]
         self.base_lr = [group["lr"] for group in optimizer.param_groups]
@@ -75,6 +77,7 @@ class Loop:
         self.frozen = [m for model in run.models if model.training for m in model.modules() if not m.training]
         self.position = Position().to(run.device)
         self.saved = time.monotonic()
+        self.debugs = distributed.debugs()
 
     def open(self, description: dict[str, Any]) -> None:
         """Begin the run's folder, or take up the run that is in it."""
@@ -98,8 +101,7 @@ class Loop:
                     if position.order is None:
                         self.begin_epoch()
                     self.steps(signals)
-                    position.finished = self.end_epoch()
-                    (stop,) = distributed.anyone(signals.requested)
+                    position.finished, stop = distributed.anyone(self.end_epoch(), signals.requested)
                     if stop and not position.finished:
                         self.pause(stop)
             self.save()
@@ -132,6 +134,8 @@ class Loop:
         run.models.train()
         for module in self.frozen:
             module.training = False
+        learned = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+        statistics = distributed.running_statistics(run.models, method)
         pieces = self.batches.split(position.order, position.weight, run.batch_size)
         began = time.perf_counter()
         for number in range(position.batches_done, len(pieces)):
@@ -144,14 +148,15 @@ class Loop:
             for optimizer in self.optimizers:
                 optimizer.zero_grad()
             loss.backward()
-            distributed.average_gradients(self.parameters)
+            loss = loss.detach()
+            distributed.average_gradients(learned, *statistics, loss)
             if self.call.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.call.clip)
             for optimizer in self.optimizers:
                 optimizer.step()
             method.after_step(run, batch)
 
-            position.loss_sum.add_(loss.detach(), alpha=len(batch.label))
+            position.loss_sum.add_(loss, alpha=len(batch.label) * distributed.world())
             run.step += 1
             if self.rate.schedule.loss == "running":
                 self.rate.see_step(loss.item(), run.step, len(pieces))
@@ -191,7 +196,7 @@ class Loop:
         """Evaluate, add the epoch's record to the history, and say whether it was the last."""
         run, position = self.run, self.position
         assert position.order is not None
-        loss = distributed.total(position.loss_sum).item() / len(position.order)
+        loss = position.loss_sum.item() / len(position.order)
         distance = self.distance()
         if not math.isfinite(loss + distance):
             what = f"training loss became {loss}" if not math.isfinite(loss) else f"weights became {distance}"
@@ -214,7 +219,22 @@ class Loop:
         if self.folder is not None:
             self.folder.log(record)
         self.progress.epoch(run)
+        if self.debugs:
+            self.check_replicas()
         return over
+
+    def check_replicas(self) -> None:
+        """All processes must hold the same networks, method, rate and random states."""
+        run = self.run
+        parts = {
+            "model": run.models.state_dict(),
+            "method": self.method.state_dict(),
+            "rate": self.rate.state_dict() | {"lr": run.lr},
+            "random state": {"of the run": run.generator.get_state(), "of torch": torch.get_rng_state()},
+        }
+        values = {f"{part} {name}": value for part, held in parts.items() for name, value in held.items()}
+        remedy = "average what comes of a process's own examples, and draw at random from run.generator alone"
+        distributed.check_same(values, f" after epoch {run.epoch}", remedy)
 
     def set_rate(self, epoch: float) -> None:
         """The learning rate of this moment."""

@@ -20,7 +20,7 @@ WORKER = Path(__file__).parent / "distributed_worker.py"
 
 def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NOISEPROOF_DEBUG": "1"}
     return subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, timeout=300)
 
 
