@@ -79,6 +79,7 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     from noiseproof.training import distributed
 
     path = Path(options["out"] or _fresh(options["data"], method, options["seed"]))
+    distributed.join()  # else nobody knows yet how many there are
     world = distributed.world()
     start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from noiseproof.cli.reading import run_folder
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.pretraining import pretrain
@@ -59,3 +60,11 @@ def test_a_batch_that_cannot_be_shared(
     monkeypatch.setattr("noiseproof.training.distributed.world", lambda: 3)
     with pytest.raises(InputError, match="a multiple of the 3 processes"):
         pretrain("mlp", digits[0], "moco", batch_size=64)
+
+
+def test_the_hint_names_torchrun_from_the_first_step_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    meet = lambda: monkeypatch.setattr(distributed, "world", lambda: 3)  # noqa: E731
+    monkeypatch.setattr(distributed, "join", meet)
+    monkeypatch.setattr(distributed, "is_main", lambda: True)
+    hint = run_folder("pretrain", {"out": tmp_path / "run"}, "moco", resume=False).hint
+    assert hint == f"go on with: torchrun --nproc-per-node 3 -m noiseproof pretrain --out {tmp_path / 'run'} --resume"
