@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, shortened, shown, unknown
 
 T = TypeVar("T")
 _DASH = re.compile(r"""('[^']*'|"[^"]*")|(?<=[A-Za-z])-(?=[A-Za-z])""")  # quoted text, or a dash inside a name
@@ -23,10 +24,16 @@ def build_call(text: str, known: Mapping[str, Callable[..., Any]], *, kind: str)
         InputError: a name or option that does not exist (with the nearest that does), a value that is no literal,
             or text that is no call.
     """
-    try:
+    with _not_too_deep(text, kind):
         return _build(_parse(text, kind), known, kind)
+
+
+@contextmanager
+def _not_too_deep(text: str, kind: str) -> Iterator[None]:
+    try:
+        yield
     except (RecursionError, MemoryError):
-        raise InputError(f"cannot read {kind} {text[:40]!r}...: it is nested too deeply") from None
+        raise InputError(f"cannot read {kind} {shown(text)}: it is nested too deeply; write it flat") from None
 
 
 def build_as(
@@ -53,18 +60,19 @@ def _parse(text: str, kind: str) -> ast.expr:
         return ast.parse(_DASH.sub(lambda match: match[1] or "_", text.strip()), mode="eval").body
     except (SyntaxError, ValueError):
         raise InputError(
-            f"cannot read {kind} {text!r}; write a name or a call, e.g. 'name' or 'name(option=0.5)'"
+            f"cannot read {kind} {shown(text)}; write a name or a call, e.g. 'name' or 'name(option=0.5)'"
         ) from None
 
 
 def split_call(text: str, *, kind: str) -> tuple[str, dict[str, Any]]:
     """The name and the options of a call such as `mlp(widths=[64, 64])`."""
-    tree = _parse(text, kind)
-    if isinstance(tree, ast.Name):
-        return tree.id.lower(), {}
-    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)) or tree.args:
-        raise InputError(f"cannot read {kind} {text!r}; write a name or a call, e.g. 'name(option=0.5)'")
-    return tree.func.id.lower(), {str(keyword.arg): _value(keyword.value, {}, kind) for keyword in tree.keywords}
+    with _not_too_deep(text, kind):
+        tree = _parse(text, kind)
+        if isinstance(tree, ast.Name):
+            return tree.id.lower(), {}
+        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)) or tree.args:
+            raise InputError(f"cannot read {kind} {shown(text)}; write a name or a call, e.g. 'name(option=0.5)'")
+        return tree.func.id.lower(), {str(keyword.arg): _value(keyword.value, {}, kind) for keyword in tree.keywords}
 
 
 def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -> Any:
@@ -73,7 +81,9 @@ def _build(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
     elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         name, arguments, keywords = tree.func.id, tree.args, tree.keywords
     else:
-        raise InputError(f"cannot read {kind} {ast.unparse(tree)!r}; write a name or a call, e.g. 'name(option=0.5)'")
+        raise InputError(
+            f"cannot read {kind} {shown(ast.unparse(tree))}; write a name or a call, e.g. 'name(option=0.5)'"
+        )
     name = name.lower()
     if name not in known:
         raise unknown(kind, name, known)
@@ -101,7 +111,7 @@ def _option(
     keyword: ast.keyword, parameter: inspect.Parameter, known: Mapping[str, Callable[..., Any]], kind: str
 ) -> Any:
     name = keyword.value.func if isinstance(keyword.value, ast.Call) else keyword.value
-    text = ast.unparse(keyword.value)
+    text = shortened(ast.unparse(keyword.value), 120)
     if isinstance(name, ast.Name) and name.id.lower() not in known:
         raise InputError(f"cannot read {keyword.arg}={text} in {kind}; quote text: {keyword.arg}={text!r}")
     if isinstance(name, ast.Name) and parameter.kind is parameter.KEYWORD_ONLY:  # what is wrapped comes first
@@ -114,7 +124,8 @@ def _value(tree: ast.expr, known: Mapping[str, Callable[..., Any]], kind: str) -
         return _build(tree, known, kind)
     try:
         return ast.literal_eval(tree)
-    except ValueError:
+    except (ValueError, TypeError):
+        text = shown(ast.unparse(tree))
         raise InputError(
-            f"cannot read {ast.unparse(tree)!r} in {kind}; values are numbers, True, False, None, lists and quoted text"
+            f"cannot read {text} in {kind}; values are numbers, True, False, None, lists and quoted text"
         ) from None

@@ -6,16 +6,17 @@ A check returns the value as it is kept, or raises an InputError that names the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, shown, unknown
 
 if TYPE_CHECKING:  # numbers are checked before anything heavy is imported
     import numpy as np
     from torch import Tensor
 
+LARGEST = 2**63 - 1  # whole number that tensors and files hold
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -27,12 +28,20 @@ def number(
     Raises:
         InputError: not a finite number, or outside the interval; `remedy` says what to do where that is not plain.
     """
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = as_float(value)
     above = number > low if ends[0] == "(" else number >= low
     below = number < high if ends[1] == ")" else number <= high
     if not (math.isfinite(number) and above and below):
-        raise InputError(f"{name} must be {_interval(low, high, ends)}, got {value!r}{remedy and f'; {remedy}'}")
+        raise InputError(f"{name} must be {_interval(low, high, ends)}, got {shown(value)}{remedy and f'; {remedy}'}")
     return number
+
+
+def as_float(value: Any) -> float:
+    """A number as a float; what is none, or too large for one, as NaN."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def _interval(low: float, high: float, ends: str) -> str:
@@ -50,9 +59,11 @@ def integer(name: str, value: Any, low: int, high: int | None = None, *, remedy:
         InputError: not a whole number, or outside; `remedy` says what to do where that is not plain.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if high is None and whole and value > LARGEST:
+        high = LARGEST
     if not whole or value < low or (high is not None and value > high):
         allowed = f"{low} or more" if high is None else f"from {low} to {high}"
-        raise InputError(f"{name} must be a whole number, {allowed}, got {value!r}{remedy and f'; {remedy}'}")
+        raise InputError(f"{name} must be a whole number, {allowed}, got {shown(value)}{remedy and f'; {remedy}'}")
     return int(value)
 
 
@@ -64,7 +75,19 @@ def optional(check: Callable[..., Any], **options: Any) -> Callable[[str, Any], 
 def require(condition: bool, name: str, value: Any, allowed: str) -> None:
     """Raise the standard sentence unless `condition` holds."""
     if not condition:
-        raise InputError(f"{name} must be {allowed}, got {value!r}")
+        raise InputError(f"{name} must be {allowed}, got {shown(value)}")
+
+
+def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """`value` if it is one of the `allowed` words.
+
+    Raises:
+        InputError: it is not, with the nearest that is.
+    """
+    known = list(allowed)
+    if not isinstance(value, str) or value not in known:
+        raise unknown(name, value, known)
+    return value
 
 
 def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple[float, float]:
@@ -73,12 +96,12 @@ def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple
     Raises:
         InputError: not a pair of finite numbers, not in order, or outside.
     """
-    pair = isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, Real) for end in value)
-    if not (pair and low <= value[0] <= value[1] <= high and math.isfinite(value[1])):
+    first, last = map(as_float, value) if isinstance(value, Sequence) and len(value) == 2 else (math.nan, math.nan)
+    if not (low <= first <= last <= high and math.isfinite(last)):
         raise InputError(
-            f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {value!r}; reorder or clip it"
+            f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {shown(value)}; reorder or clip it"
         )
-    return float(value[0]), float(value[1])
+    return first, last
 
 
 def fraction(name: str, value: Any, *, ends: str = "[]") -> float:
@@ -89,11 +112,11 @@ def fraction(name: str, value: Any, *, ends: str = "[]") -> float:
     """
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}; write e.g. 0.4") from None
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of a tensor of several numbers
+        raise InputError(f"{name} must be a number between 0 and 1, got {shown(value)}; write e.g. 0.4") from None
     if not (0 < number < 1 if ends == "()" else 0 <= number <= 1):  # also where it is NaN
         strictly = "strictly " if ends == "()" else ""
-        raise InputError(f"{name} must lie {strictly}between 0 and 1, got {value}; write 40 % as 0.4")
+        raise InputError(f"{name} must lie {strictly}between 0 and 1, got {shown(value)}; write 40 % as 0.4")
     return number
 
 
@@ -102,7 +125,7 @@ def generator(seed: Any) -> np.random.Generator:
     import numpy as np
 
     if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0, got {seed!r}; pass e.g. seed=0")
+        raise InputError(f"seed must be a whole number from 0, got {shown(seed)}; pass e.g. seed=0")
     return np.random.default_rng(int(seed))
 
 
@@ -112,9 +135,7 @@ def reduction(value: Any) -> str:
     Raises:
         InputError: it does not.
     """
-    if value not in REDUCTIONS:
-        raise InputError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {value!r}")
-    return str(value)
+    return choice("reduction", value, REDUCTIONS)
 
 
 def reduce(per_example: Tensor, how: str) -> Tensor:
@@ -151,7 +172,7 @@ def logits_and_label(logits: Tensor, label: Tensor, num_classes: int | None = No
             f"logits must have num_classes={num_classes} columns, got {classes}; "
             f"build the loss with num_classes={classes} or give the model {num_classes} outputs"
         )
-    if not isinstance(label, torch.Tensor) or label.dtype != torch.int64 or label.shape != (size,):
+    if not is_dense(label) or label.dtype != torch.int64 or label.shape != (size,):
         raise InputError(f"label must be an int64 tensor ({size},), one per row of logits, got {describe(label)}")
     at = first((label < 0) | (label >= classes))
     if at is not None:
@@ -175,13 +196,24 @@ def describe(value: Any) -> str:
     """A tensor's type and shape, or another value's type, for an error."""
     import torch
 
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    if not is_dense(value):  # which may not even have a shape
+        return f"a {'nested' if value.is_nested else str(value.layout)} {value.dtype} tensor on {value.device.type}"
+    return f"{value.dtype} of shape {tuple(value.shape)}"
+
+
+def is_dense(value: Any) -> bool:
+    """Whether this is an ordinary tensor: not sparse, nested or quantised, nor without values (on `meta`)."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.is_nested or value.is_quantized:
+        return False
+    return value.layout == torch.strided and value.device.type != "meta"
 
 
 def _is_float(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return is_dense(value) and value.is_floating_point()
 
 
 def boolean(name: str, value: Any) -> bool:
@@ -191,5 +223,5 @@ def boolean(name: str, value: Any) -> bool:
         InputError: anything else, also what Python would take for one of them.
     """
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, got {value!r}")
+        raise InputError(f"{name} must be True or False, got {shown(value)}")
     return value

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, shown
 from noiseproof.models.inference import predictions
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Wrapper(Method):
 
     def __init__(self, inner: Method) -> None:
         if not isinstance(inner, Method):
-            raise InputError(f"{self.name} wraps a method, got {inner!r}; write e.g. {self.name}(ce)")
+            raise InputError(f"{self.name} wraps a method, got {shown(inner)}; write e.g. {self.name}(ce)")
         super().__init__()
         self.inner = inner
         self.num_models = inner.num_models

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from noiseproof import checks
 from noiseproof.calls import build_call
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 
 LOSSES = ("running", "epoch", "full")
 
@@ -58,7 +58,7 @@ class Rate:
         drops = self.schedule.drops(clock)
         if drops > self.drops:
             self.drops, self.annealed = drops, epoch
-        return self.schedule(clock)
+        return checks.number("the factor of the schedule", self.schedule(clock), 0)
 
     def see_step(self, loss: float, step: int, steps: int) -> None:
         """Take the loss of the step-th step, of so many in an epoch, into the running mean.
@@ -156,8 +156,7 @@ def anneal_on_loss(
     _number("threshold", threshold, low=-math.inf)
     _number("factor", factor, ends="()")
     _number("memory", memory, ends="()")
-    if loss not in LOSSES:
-        raise unknown("loss of a schedule", str(loss), LOSSES)
+    checks.choice("loss of a schedule", loss, LOSSES)
     if stop is not None:
         _number("stop", stop, low=-math.inf)
         if stop >= threshold:

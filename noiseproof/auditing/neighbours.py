@@ -32,12 +32,11 @@ def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False
     Raises:
         InputError: shapes or k that do not fit.
     """
-    m, n = len(queries), len(bank)
     check_widths(queries, bank)
+    m, n = len(queries), len(bank)
     if exclude_self and m != n:
         raise InputError(f"exclude_self needs the bank as queries, got {m} queries for a bank of {n}; pass it twice")
-    if not 1 <= k <= n - exclude_self:
-        raise InputError(f"k must lie in 1..{n - exclude_self}, the size of the bank, got {k}")
+    checks.integer("k", k, 1, n - exclude_self, remedy="the bank has no more rows")
     queries, bank = F.normalize(queries.float(), dim=1), F.normalize(bank.float(), dim=1)
     values = queries.new_empty(m, k)
     positions = torch.empty(m, k, dtype=torch.int64, device=queries.device)
@@ -107,6 +106,9 @@ def neighbourhood(
 
 def check_widths(queries: Tensor, bank: Tensor) -> None:
     """Raise an InputError unless both hold features of one width."""
+    for name, one in (("queries", queries), ("bank", bank)):
+        if not checks.is_dense(one) or not one.is_floating_point():
+            raise InputError(f"{name} must be a float tensor of features (n, F), got {checks.describe(one)}")
     if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1]:
         raise InputError(
             f"queries and bank must be features (m, F) and (n, F), got {tuple(queries.shape)} and {tuple(bank.shape)}"
@@ -119,7 +121,8 @@ def count_classes(features: Tensor, labels: Tensor, num_classes: int | None) -> 
     Raises:
         InputError: they are not that, or some lie beyond `num_classes`.
     """
-    if features.ndim != 2 or len(features) == 0 or labels.shape != (len(features),) or labels.dtype != torch.int64:
+    fits = checks.is_dense(features) and features.ndim == 2 and len(features) > 0
+    if not fits or not checks.is_dense(labels) or labels.shape != (len(features),) or labels.dtype != torch.int64:
         raise InputError(
             f"labels must be int64 (n,), one for each row of features (n, F) with n > 0, got "
             f"{checks.describe(labels)} for {checks.describe(features)}"

@@ -6,11 +6,11 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, enough_memory, shortened
 
 app = typer.Typer(
     name="noiseproof",
@@ -60,11 +60,19 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± should not end a run
     try:
-        app()
+        with enough_memory():
+            app()
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        _refuse(str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"error: {where}{error.strerror or error}; check the path, its permissions and the disk\n")
-        sys.exit(2)
+        _refuse(f"{where}{error.strerror or error}; check the path, its permissions and the disk")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """Say what was wrong, in one line, in which the user's own words are shortened if they are thousands."""
+    for argument in map(str.strip, sys.argv):
+        if len(argument) > 200:
+            sentence = sentence.replace(argument, shortened(argument, 120))
+    sys.stderr.write(f"error: {' '.join(sentence.splitlines())}\n")
+    sys.exit(2)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.coreset.scaling import scaled, unit_scale
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.coreset.greedy import Choice
@@ -89,8 +89,7 @@ def facility_location(
         InputError: an argument of the wrong type, shape or range, or an option the algorithm has no use for.
     """
     rows = finite_rows(features)
-    if algorithm not in ALGORITHMS:
-        raise unknown("algorithm", str(algorithm), ALGORITHMS)
+    checks.choice("algorithm", algorithm, ALGORITHMS)
     given = {"epsilon": epsilon, "parts": parts, "local": local, "processes": processes}
     for name, value in given.items():
         if value is not None and algorithm != _ONLY_FOR[name]:
@@ -102,11 +101,12 @@ def facility_location(
     options: dict[str, Any] = {
         "epsilon": checks.number("epsilon", 0.1 if epsilon is None else epsilon, 0, 1, ends="()"),
         "parts": checks.integer("parts", 4 if parts is None else parts, 1),
-        "local": True if local is None else bool(local),
+        "local": True if local is None else checks.boolean("local", local),
         "processes": checks.integer("processes", 0 if processes is None else processes, 0),
     }
     seed, memory = checks.integer("seed", seed, 0), checks.integer("memory", memory, 0)
     threads = checks.integer("threads", torch.get_num_threads() if threads is None else threads, 1)
+    checks.require(progress is None or callable(progress), "progress", progress, "a function, or None")
     tick = None if progress is None else _counter(progress, sum(sizes))
 
     from noiseproof.coreset import algorithms  # numba takes a while to import
@@ -156,7 +156,7 @@ def _gathered(rows: np.ndarray[Any, Any], members: list[Any], solved: list[Any])
 
 def finite_rows(features: Tensor) -> np.ndarray[Any, Any]:
     """Features (n, d) as an array on the CPU, in float32 or float64."""
-    if not isinstance(features, Tensor) or not features.is_floating_point() or features.ndim != 2:
+    if not checks.is_dense(features) or not features.is_floating_point() or features.ndim != 2:
         raise InputError(
             f"features must be a float tensor (n, d), got {checks.describe(features)}; "
             f"convert them, as in torch.as_tensor(x, dtype=torch.float32)"
@@ -174,7 +174,7 @@ def group_members(groups: Tensor | None, n: int) -> list[np.ndarray[Any, Any]]:
     """The rows of each group, ascending."""
     if groups is None:
         return [np.arange(n)]
-    if not isinstance(groups, Tensor) or groups.dtype != torch.int64 or groups.shape != (n,):
+    if not checks.is_dense(groups) or groups.dtype != torch.int64 or groups.shape != (n,):
         raise InputError(f"groups must be an int64 tensor ({n},), one per row, got {checks.describe(groups)}")
     at = checks.first(groups < 0)
     if at is not None:

@@ -65,7 +65,7 @@ def corrupt_table(
         seed: the seed of the noise.
     """
     source, out = Path(source_path), Path(out_path)
-    spec = noise.parse(spec) if isinstance(spec, str) else spec
+    spec = spec if isinstance(spec, noise.Spec) else noise.parse(spec)
     _check_paths(source, out)
     head = first_bytes(source, 4)
     read = _parquet if head == b"PAR1" else _npz if head[:2] == b"PK" else _csv

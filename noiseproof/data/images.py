@@ -6,10 +6,9 @@ import io
 import math
 import os
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from noiseproof.data.sources import InputSource
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, damage
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -132,19 +131,16 @@ def decode_image(
     if isinstance(encoded, bytes):
         frame, own = _jpeg_frame(encoded)
         if frame == size and mode in (None, own):
-            with suppress(*_UNREADABLE):  # the long way says what is wrong with it
+            with suppress(Exception):  # the long way says what is wrong with it
                 return _channels_first(Image.frombytes(own, width_height, encoded, "jpeg", (own, "")))
-    with _opened(encoded, name) as image:
+    with _decoding(name), _opened(encoded, name) as image:
         if mode is None:
             mode = "L" if image.mode in _GRAY else "RGB"
         if image.size != width_height:
             if like is not None:
                 raise _sizes_differ(like, size, name, (image.size[1], image.size[0]))
             image.draft(mode, (2 * size[1], 2 * size[0]))  # a JPEG decodes at a fraction of its size: much faster
-        try:
-            pixels = _converted(image, mode)
-        except _UNREADABLE as error:
-            raise _unreadable(name, error) from error
+        pixels = _converted(image, mode)
         if pixels.size != width_height:
             pixels = ImageOps.fit(pixels, width_height, Image.Resampling.BILINEAR)
         return _channels_first(pixels)
@@ -179,9 +175,6 @@ class _NotGray(Exception):
     """A coloured image where all before it were grey."""
 
 
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, MemoryError, OverflowError)
-
-
 def _in_threads(work: Callable[[range], T], n: int) -> Iterator[T]:
     """`work(rows)` over 0..n in chunks, in threads, results in order; the first error ends it."""
     chunk = max(1, min(_CHUNK, n // _THREADS))
@@ -204,15 +197,21 @@ def _probe(encoded: Encoded, name: str) -> tuple[bool, tuple[int, int]]:
         return image.mode in _GRAY, (image.size[1], image.size[0])
 
 
-def _opened(encoded: Encoded, name: str) -> Image:
-    from PIL import Image
+def _decoding(name: str) -> AbstractContextManager[None]:
+    """Around what Pillow does: its decoders raise whatever comes to their mind."""
+    return damage(f"{name} cannot be decoded as an image", "replace or remove it")
 
-    try:
-        return Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)
-    except FileNotFoundError:
-        raise InputError(f"{name} names an image file that does not exist ({encoded!s}); fix the path") from None
-    except (*_UNREADABLE, Image.DecompressionBombError) as error:
-        raise _unreadable(name, error) from error
+
+def _opened(encoded: Encoded, name: str) -> Image:
+    from PIL import Image, UnidentifiedImageError
+
+    with _decoding(name):
+        try:
+            return Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)
+        except FileNotFoundError:
+            raise InputError(f"{name} names an image file that does not exist ({encoded!s}); fix the path") from None
+        except UnidentifiedImageError:
+            raise ValueError("not an image, or of an unknown kind") from None
 
 
 def _converted(image: Image, mode: str) -> Image:
@@ -227,11 +226,6 @@ def _converted(image: Image, mode: str) -> Image:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert(mode)
-
-
-def _unreadable(name: str, error: BaseException) -> InputError:
-    reason = "not an image, or of an unknown kind" if "cannot identify" in str(error) else " ".join(str(error).split())
-    return InputError(f"{name} cannot be decoded as an image ({reason}); replace or remove it")
 
 
 def _sizes_differ(first: str, size: tuple[int, int], other: str, other_size: tuple[int, int]) -> InputError:

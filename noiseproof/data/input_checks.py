@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.errors import InputError
+from noiseproof.checks import describe, is_dense, require
+from noiseproof.errors import InputError, reason, shown
 
 BLOCK_BYTES = 1 << 24  # how much of the inputs a check looks at in one go
 
@@ -21,14 +22,38 @@ BLOCK_BYTES = 1 << 24  # how much of the inputs a check looks at in one go
 def as_array(name: str, values: Any) -> np.ndarray:
     """`values` (tensor, array, list) as a numpy array, without a copy where that is possible."""
     if isinstance(values, Tensor):
+        if not is_dense(values):
+            remedy = "pass to_dense(), dequantize() or a padded one"
+            raise InputError(f"{name} must be an ordinary tensor, got {describe(values)}; {remedy}")
         values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        return (values.float() if values.dtype == torch.bfloat16 else values.resolve_conj().resolve_neg()).numpy()
     try:
         return np.asarray(values)
-    except ValueError as error:
-        raise InputError(
-            f"{name} must be a rectangular array, but its rows differ in length; pad or drop them"
-        ) from error
+    except Exception as error:  # whatever a stranger's __array__ may raise
+        if isinstance(error, ValueError) and "inhomogeneous" in str(error):
+            raise InputError(
+                f"{name} must be a rectangular array, but its rows differ in length; pad or drop them"
+            ) from error
+        raise InputError(f"{name} cannot be read as an array ({reason(error)}); pass numbers or text") from error
+
+
+def texts(name: str, values: Any) -> tuple[str, ...]:
+    """A list, array or tensor of names as texts.
+
+    Raises:
+        InputError: it is one text, or no list at all.
+    """
+    if isinstance(values, str):
+        raise InputError(f"{name} must be a list of names, got the text {shown(values)}; pass [{shown(values)}, ...]")
+    return tuple(map(str, items(name, values)))
+
+
+def items(name: str, values: Any) -> list[Any]:
+    """A list, tuple, array, series or the like, one-dimensional, as a list of plain values."""
+    given = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    require(listed, name, values, "a list")
+    return list(given)
 
 
 def repeated(values: Iterable[Any]) -> tuple[int, int] | None:
@@ -43,13 +68,18 @@ def repeated(values: Iterable[Any]) -> tuple[int, int] | None:
 
 def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
     """`n` distinct ids as a list."""
-    array = ids.tolist() if isinstance(ids, Tensor | np.ndarray) else list(ids)
+    array = items("ids", ids)
+    for row, one in enumerate(array):
+        try:
+            hash(one)
+        except TypeError:
+            raise InputError(f"ids must be texts or numbers, got {shown(one)} at row {row}; pass plain ids") from None
     if len(array) != n:
         raise InputError(f"ids holds {len(array)} values but inputs holds {n} rows; pass one id per row, or none")
     if twice := repeated(array):
         i, j = twice
         raise InputError(
-            f"ids must be distinct, got {array[i]!r} at rows {i} and {j}; make them unique or leave them out"
+            f"ids must be distinct, got {shown(array[i])} at rows {i} and {j}; make them unique or leave them out"
         )
     return array
 
@@ -58,9 +88,10 @@ def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> 
     """One distinct name for each of the d features."""
     if names is None:
         return None
-    given = tuple(map(str, names))
+    given = texts("feature_names", names)
     if shape != (len(given),) or repeated(given):
-        raise InputError(f"feature_names must be distinct, one for each feature of inputs of shape (n, {shape[0]})")
+        inputs = ", ".join(map(str, shape))
+        raise InputError(f"feature_names must be distinct, one for each feature of inputs of shape (n, {inputs})")
     return given
 
 
@@ -76,7 +107,7 @@ def columns_of(inputs: Any) -> dict[str, Any] | None:
 def stack_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
     """The columns of these names, in this order, as features (n, d)."""
     arrays = []
-    for name in names:
+    for name in texts("feature_names", names):
         if name not in columns:
             raise InputError(f"the feature {name!r} is missing; the columns are {', '.join([*columns][:20])}")
         array = as_array(f"column {name!r}", columns[name])

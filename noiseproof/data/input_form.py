@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.input_checks import columns_of, parse_inputs, stack_columns
+from noiseproof.data.input_checks import as_array, columns_of, parse_inputs, stack_columns
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError, naming
@@ -65,7 +64,9 @@ class InputForm:
         columns = columns_of(inputs)
         if columns is not None:
             inputs = stack_columns(columns, self.feature_names or tuple(columns))
-        shape = tuple(inputs.shape) if isinstance(inputs, InputSource) else tuple(np.shape(inputs))
+        if not isinstance(inputs, InputSource):
+            inputs = as_array("inputs", inputs)
+        shape = tuple(inputs.shape)
         if shape[1:] != self.shape:
             wanted = ", ".join(map(str, self.shape))
             raise InputError(f"inputs must be (n, {wanted}), got {shape}; give them as the training set had them")

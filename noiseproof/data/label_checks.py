@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.data.input_checks import as_array, repeated
-from noiseproof.errors import InputError
+from noiseproof.data.input_checks import as_array, repeated, texts
+from noiseproof.errors import InputError, shown
 
 MAX_UNNAMED_CLASSES = 1_000_000  # a larger integer label without class_names is an id, not a class
 
@@ -98,7 +98,9 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             raise InputError(f"{name} has a missing value at row {i}; fill it in or drop the row")
         if not isinstance(value, str | bytes | int | float):
-            raise InputError(f"{name} holds {type(value).__name__} {value!r} at row {i}; pass whole numbers or text")
+            raise InputError(
+                f"{name} holds {type(value).__name__} {shown(value)} at row {i}; pass whole numbers or text"
+            )
         kinds.setdefault(str if isinstance(value, str | bytes) else float, i)
     if len(kinds) == 2:
         text, number = kinds[str], kinds[float]
@@ -120,7 +122,7 @@ def _text_labels(name: str, array: np.ndarray, names: tuple[str, ...] | None) ->
             row = int(np.flatnonzero(array == text)[0])
             near = difflib.get_close_matches(text, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "add it to class_names or relabel"
-            raise InputError(f"{name} holds {text!r} at row {row}, which is not among the class_names; {hint}")
+            raise InputError(f"{name} holds {shown(text)} at row {row}, which is not among the class_names; {hint}")
     return torch.tensor([position[text] for text in texts.tolist()])[torch.from_numpy(inverse)], names
 
 
@@ -146,11 +148,7 @@ def check_class_names(class_names: Sequence[str] | None) -> tuple[str, ...] | No
     """Class names as a tuple of distinct texts."""
     if class_names is None:
         return None
-    if isinstance(class_names, str):
-        raise InputError(
-            f"class_names must be a list of names, got the text {class_names!r}; pass [{class_names!r}, ...]"
-        )
-    names = tuple(str(c) for c in class_names)
+    names = texts("class_names", class_names)
     if twice := repeated(names):
         i, j = twice
         raise InputError(f"class_names holds {names[i]!r} twice (positions {i} and {j}); make the names distinct")

@@ -19,6 +19,7 @@ from noiseproof.data.input_checks import (
     columns_of,
     parse_inputs,
     stack_columns,
+    texts,
 )
 from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels, parse_pair
 from noiseproof.data.sources import Inputs, InputSource, select, take
@@ -63,6 +64,7 @@ class LabeledData:
         feature_names: Sequence[str] | None = None,
         allow_empty: bool = False,
     ) -> None:
+        checks.boolean("allow_empty", allow_empty)
         columns = columns_of(inputs)
         if columns is not None:
             feature_names = tuple(columns) if feature_names is None else feature_names
@@ -181,10 +183,9 @@ class LabeledData:
 
     def limit(self, count: int, seed: int = 0) -> LabeledData:
         """At most `count` random examples, stratified by label, with one of each class at least if they suffice."""
+        checks.integer("limit", count, 1)
         if count >= len(self):
             return self
-        if count < 1:
-            raise InputError(f"limit must be 1 or more, got {count}")
         counts = self.labels.bincount(minlength=self.num_classes).numpy()
         quotas = apportion(counts * (count / len(self)))
         lost = (counts > 0) & (quotas == 0)
@@ -236,7 +237,7 @@ class LabeledData:
 
     def with_class_names(self, class_names: Sequence[str]) -> LabeledData:
         """The same data with its classes, in their order, called otherwise."""
-        names = tuple(map(str, class_names))
+        names = texts("class_names", class_names)
         if len(set(names)) != self.num_classes or len(names) != self.num_classes:
             raise InputError(f"class_names must be {self.num_classes} different names, got {list(names[:20])}")
         return self._with(class_names=names)

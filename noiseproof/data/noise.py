@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.checks import fraction, generator
-from noiseproof.data.input_checks import as_array, check_finite
-from noiseproof.data.label_checks import parse_labels
+from noiseproof.checks import boolean, fraction, generator, integer, number, optional, require
+from noiseproof.data.input_checks import as_array, check_finite, check_numbers, items
+from noiseproof.data.label_checks import MAX_UNNAMED_CLASSES, parse_labels
 from noiseproof.data.labeled import LabeledData, apportion, rows_by_class
 from noiseproof.data.sources import InputSource, take
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, shown, unknown
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_PAIRS = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
@@ -81,7 +82,7 @@ def symmetric(
     rng = generator(seed)
     rows = _chosen(old, np.full(k, rate), rng, exact)
     new = old.copy()
-    if include_self:
+    if boolean("include_self", include_self):
         new[rows] = rng.integers(k, size=len(rows))
     elif len(rows):
         draw = rng.integers(k - 1, size=len(rows))
@@ -139,13 +140,15 @@ def instance_dependent(
         spread: standard deviation of the flip rates before truncation.
     """
     old, k, rate = _checked(labels, num_classes, rate)
-    if not isinstance(inputs, Tensor | InputSource):
-        inputs = torch.from_numpy(np.array(as_array("inputs", inputs)))
+    if not isinstance(inputs, InputSource):
+        array = as_array("inputs", inputs)
+        check_numbers(array.dtype)
+        require(array.ndim >= 2, "inputs", inputs, "of shape (n, …)")
+        inputs = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(array))
     count, *shape = inputs.shape
     if count != len(old):
         raise InputError(f"labels holds {len(old)} values but inputs holds {count} rows; pass one label per row")
-    if not spread > 0:
-        raise InputError(f"spread must be positive, got {spread}; the paper's value is 0.1")
+    number("spread", spread, 0, ends="()", remedy="the paper's value is 0.1")
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
         check_finite(as_array("inputs", inputs))
     new = old.copy()
@@ -178,7 +181,7 @@ def from_transition(labels: Any, transition: Any, *, seed: int = 0, exact: bool 
         transition: (K, K), rows sum to 1.
         exact: make the counts of each row as near n_c·transition[c] as whole numbers allow; else draw each label.
     """
-    matrix = _transition(transition)
+    matrix, exact = _transition(transition), boolean("exact", exact)
     k = len(matrix)
     old, *_ = _checked(labels, k, 0.0)
     rng = generator(seed)
@@ -200,8 +203,7 @@ def cifar100_superclass_circular() -> dict[int, int]:
 
 def derangement(num_classes: int, seed: int = 0) -> tuple[int, ...]:
     """A random permutation of the classes that leaves none in its place, evenly among all of them."""
-    if num_classes < 2:
-        raise InputError(f"num_classes must be at least 2 for a permutation without fixed points, got {num_classes}")
+    integer("num_classes", num_classes, 2, remedy="a permutation without fixed points takes at least 2")
     rng = generator(seed)
     while True:  # about e tries
         order = rng.permutation(num_classes)
@@ -242,12 +244,13 @@ KINDS: dict[str, tuple[Callable[..., Noisy], str]] = {
 
 def parse(spec: str) -> Spec:
     """Read `kind:rate`, e.g. `symmetric:0.4`; the kinds are symmetric, symmetric-any, asymmetric, pair, instance."""
-    kind, colon, rate = str(spec).strip().partition(":")
+    require(isinstance(spec, str), "noise", spec, "text such as 'symmetric:0.4'")
+    kind, colon, rate = spec.strip().partition(":")
     kind = kind.strip().lower().replace("_", "-")
     if kind not in KINDS:
         raise unknown("kind of noise", kind, KINDS)
     if not colon:
-        raise InputError(f"noise {spec!r} lacks a rate; write e.g. {kind}:0.4")
+        raise InputError(f"noise {shown(spec)} lacks a rate; write e.g. {kind}:0.4")
     return Spec(kind, fraction("rate", rate))
 
 
@@ -264,12 +267,13 @@ def corrupt(
 
     `asymmetric` uses `natural_mapping`; `symmetric-any` draws the new label from all classes.
     """
-    kind, rate = parse(spec) if isinstance(spec, str) else spec
+    kind, rate = spec if isinstance(spec, Spec) else parse(spec)
     return KINDS[kind][0](labels, rate, class_names, inputs, num_classes=num_classes, seed=seed)
 
 
 def apply(data: LabeledData, spec: str | Spec, seed: int = 0) -> LabeledData:
     """The data under labels corrupted as `spec` says (see `corrupt`), with `true_labels` set."""
+    require(isinstance(data, LabeledData), "data", data, "a LabeledData")
     if not data.labeled:
         raise InputError("the data has no labels to corrupt; pass some")
     noisy = corrupt(
@@ -291,6 +295,7 @@ def _checked(labels: Any, num_classes: int | None, rate: Any) -> tuple[np.ndarra
     array = as_array("labels", labels)
     if array.dtype.kind in "US":
         raise InputError("labels must be whole numbers here, got text; pass LabeledData(...).labels")
+    optional(integer, low=1, high=MAX_UNNAMED_CLASSES)("num_classes", num_classes)
     names = None if num_classes is None else tuple(map(str, range(num_classes)))
     old = parse_labels("labels", array, names)[0].numpy()
     k = int(old.max()) + 1 if num_classes is None else num_classes
@@ -301,7 +306,7 @@ def _checked(labels: Any, num_classes: int | None, rate: Any) -> tuple[np.ndarra
 
 def _chosen(old: np.ndarray, rates: np.ndarray, rng: np.random.Generator, exact: bool) -> np.ndarray:
     """The rows to corrupt, ascending: round(rates[c]·n_c) of each class c, or each row with probability rates[c]."""
-    if not exact:
+    if not boolean("exact", exact):
         return np.flatnonzero(rng.random(len(old)) < rates[old])
     members = rows_by_class(old, len(rates))
     chosen = [rng.permutation(members[c])[: round(rates[c] * len(members[c]))] for c in np.flatnonzero(rates)]
@@ -311,10 +316,11 @@ def _chosen(old: np.ndarray, rates: np.ndarray, rng: np.random.Generator, exact:
 def _target(mapping: Mapping[int, int] | Sequence[int], k: int) -> np.ndarray:
     """A mapping as an array (K,), the identity where it says nothing."""
     target = np.arange(k)
-    for here, there in mapping.items() if isinstance(mapping, Mapping) else enumerate(mapping):
-        if not (0 <= int(here) < k and 0 <= int(there) < k):
+    for here, there in mapping.items() if isinstance(mapping, Mapping) else enumerate(items("mapping", mapping)):
+        if not all(isinstance(one, Integral) and 0 <= int(one) < k for one in (here, there)):
             raise InputError(
-                f"mapping must stay in 0..{k - 1} ({k} classes), got {here} -> {there}; pass num_classes or fix it"
+                f"mapping must stay in 0..{k - 1} ({k} classes), got {shown(here)} -> {shown(there)}; "
+                "pass num_classes or fix it"
             )
         target[int(here)] = int(there)
     return target

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook
 
+from noiseproof import checks
 from noiseproof.errors import InputError, unknown
 from noiseproof.models.inference import eval_mode
 
@@ -35,8 +36,7 @@ class Outputs:
     def __init__(
         self, model: nn.Module, inputs: Tensor, kind: str = "all", labels: Tensor | None = None, chosen: Chosen = None
     ) -> None:
-        if kind not in KINDS:
-            raise unknown("outputs", kind, KINDS)
+        checks.choice("outputs", kind, KINDS)
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.ndim < 2 or not len(inputs):
             raise InputError("inputs must be a float tensor (n, …) with n > 0; normalise them as the model expects")
         if not bool(inputs.isfinite().all()):

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from noiseproof import checks
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.models.inference import eval_mode
 
@@ -253,8 +253,7 @@ def label_vectors(
         residual: "probabilities" for softmax(f) − y, what drives a network trained by cross-entropy, or "outputs" for
             the paper's f − y.
     """
-    if residual not in RESIDUALS:
-        raise unknown("residual", residual, RESIDUALS)
+    checks.choice("residual", residual, RESIDUALS)
     classes = jacobian.num_classes
     y = F.one_hot(labels.to(jacobian.device), classes).to(jacobian.dtype)  # (n, K)
     blocks = jacobian.inputs.split(jacobian.batch_size)

@@ -86,8 +86,8 @@ def check_transition(transition: Any) -> Tensor:
         matrix = torch.as_tensor(transition).detach()
     except (TypeError, ValueError, RuntimeError):
         raise InputError("transition must be a K x K matrix of numbers, got something ragged or not numeric") from None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
-        raise InputError(f"transition must be a K x K matrix with K > 1, got shape {tuple(matrix.shape)}")
+    if not checks.is_dense(matrix) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
+        raise InputError(f"transition must be a K x K matrix with K > 1, got {checks.describe(matrix)}")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.get_default_dtype())
     at = checks.first(~((matrix >= 0) & (matrix <= 1)).all(dim=1))

@@ -22,7 +22,7 @@ from noiseproof import checks
 from noiseproof.coreset import facility_location
 from noiseproof.coreset.gradients import last_layer_gradients
 from noiseproof.coreset.nearest import nearest_to_centre
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
 from noiseproof.methods.mixup import sample_lam
 
@@ -83,10 +83,8 @@ class CRUST(Wrapper):
         if any(isinstance(part, CRUST) for part in inner.modules()):
             raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
         self.fraction = fraction if fraction == "auto" else checks.number("fraction", fraction, 0, 1, ends="(]")
-        if selection not in SELECTIONS:
-            raise unknown("selection", str(selection), SELECTIONS)
-        if by not in GROUPS:
-            raise unknown("grouping", str(by), GROUPS)
+        checks.choice("selection", selection, SELECTIONS)
+        checks.choice("grouping", by, GROUPS)
         self.selection, self.by = selection, by
         self.warmup, self.every = checks.integer("warmup", warmup, 1), checks.integer("every", every, 1)
         self.weighted = checks.boolean("weighted", weighted)

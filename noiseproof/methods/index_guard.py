@@ -26,7 +26,7 @@ def check_index(index: Any, num_examples: int, *, repeats: bool = False) -> None
     Raises:
         InputError: naming the offending position in the batch.
     """
-    if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
+    if not checks.is_dense(index) or index.dtype != torch.int64 or index.ndim != 1:
         raise InputError(
             f"index must be an int64 tensor (B,) of positions in the training set, got {checks.describe(index)}"
         )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from noiseproof import checks
-from noiseproof.errors import InputError, unknown
+from noiseproof.device import check_memory
+from noiseproof.errors import InputError, enough_memory, reason, shown, unknown
 from noiseproof.models.backbone import Backbone
 from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
@@ -19,6 +23,8 @@ from noiseproof.models.resnet import PreActResNet, basic, bottleneck, cifar_resn
 from noiseproof.models.shallow import ShallowNet
 from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
 from noiseproof.models.vgg import vgg8, vgg11, vgg19
+
+_USUAL = 2**19  # values of an input, or classes, with which every network here fits into memory
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,7 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
     Raises:
         InputError: an unknown name or option, fewer than two classes, or inputs the model cannot take.
     """
-    if name not in ENTRIES:
-        raise unknown("model", name, ENTRIES)
+    checks.choice("model", name, ENTRIES)
     entry = ENTRIES[name]
     for option in options:
         if not entry.options:
@@ -97,15 +102,32 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
         if option not in entry.options:
             raise unknown(f"option of model {name!r}", option, entry.options)
     checks.integer("num_classes", num_classes, 2, remedy="a classifier needs two classes to tell apart")
+    sizes = isinstance(input_shape, Sequence) and all(isinstance(size, Integral) for size in input_shape)
+    checks.require(sizes, "input_shape", input_shape, "the sizes of one example, (C, H, W) or (d,)")
     input_shape = tuple(int(size) for size in input_shape)
     _check_shape(name, entry, input_shape)
     try:
-        return entry.make(input_shape, num_classes, **options)
+        with enough_memory():
+            make = partial(entry.make, input_shape, num_classes, **options)
+            if options or math.prod(input_shape) > _USUAL or num_classes > _USUAL:
+                check_weights(f"model {name!r}", make)
+            return make()
     except TypeError as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        given = ", ".join(f"{key}={shown(value)}" for key, value in options.items())
         raise InputError(
-            f"model {name!r} cannot take {given} ({error}); `noiseproof models` lists its options"
+            f"model {name!r} cannot take {given} ({reason(error)}); `noiseproof models` lists its options"
         ) from error
+
+
+def check_weights(what: str, make: Callable[[], nn.Module]) -> None:
+    """The network that `make` makes must fit into memory: its weights are counted without drawing them.
+
+    Raises:
+        InputError: they do not, with their gradients, the momentum and the initial weights.
+    """
+    with torch.device("meta"):
+        size = sum(parameter.nbytes for parameter in make().parameters())
+    check_memory(what, 4 * size, "give it smaller layers, or smaller images")
 
 
 def table() -> list[Row]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from noiseproof import checks
 from noiseproof.errors import unknown
 from noiseproof.models.backbone import Backbone, he_init
 
@@ -95,8 +96,7 @@ def bottleneck(channels: int, stride: int) -> list[Layer]:
 
 def stem_layers(stem: str, input_shape: tuple[int, ...], outputs: int) -> tuple[nn.Conv2d, nn.Module]:
     """The first convolution and the pooling after its activation; "auto" goes by the image's shorter side."""
-    if stem not in STEMS:
-        raise unknown("stem", stem, STEMS)
+    checks.choice("stem", stem, STEMS)
     if stem == "imagenet" or (stem == "auto" and min(input_shape[1:]) >= IMAGENET_STEM_FROM):
         return conv(input_shape[0], outputs, 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1)
     return conv(input_shape[0], outputs, 3), nn.Identity()
@@ -133,8 +133,7 @@ class ResNet(Backbone):
         shortcut: str = "projection",
     ) -> None:
         super().__init__()
-        if shortcut not in SHORTCUTS:
-            raise unknown("shortcut", shortcut, SHORTCUTS)
+        checks.choice("shortcut", shortcut, SHORTCUTS)
         self.conv1, self.pool = stem_layers(stem, input_shape, widths[0])
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.depth = len(depths)

@@ -80,8 +80,7 @@ class ShallowNet(Backbone):
         size = math.prod(in_features) if isinstance(in_features, tuple) else in_features
         for argument, value in (("in_features", size), ("num_outputs", num_outputs), ("width", width)):
             checks.integer(argument, value, 1)
-        if activation not in ACTIVATIONS:
-            raise unknown("activation", activation, ACTIVATIONS)
+        checks.choice("activation", activation, ACTIVATIONS)
         if signs not in ("balanced", "random"):
             raise unknown("signs", signs, ("balanced", "random"))
         checks.number("init_std", init_std, 0)

@@ -28,12 +28,13 @@ def reproduce(
         str | None, typer.Option(help="small (minutes on a laptop) or paper (the exact recipe).", show_default=False)
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each setting; by default the experiment's.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=1000, help="Runs of each setting; by default the experiment's.", show_default=False),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="The folder of your data sets, e.g. of cifar-10-batches-py.", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; they share the cores.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="Processes; they share the cores.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Where the results go; by default results/NAME-SCALE.", show_default=False)
     ] = None,

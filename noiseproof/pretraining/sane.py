@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.errors import unknown
 from noiseproof.method import Run
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.methods.refine import confidence
@@ -91,7 +90,7 @@ class SANE(MomentumContrast):
         p, q: whether to use these labels.
         mixup: "momentum" mixes queries with keys, "vanilla" with other queries, "none" not at all: then the second
             loss of (9) is that of the query, or of the extra views, with refined labels.
-        crops: how many extra views the mixup takes; 0: the query itself.
+        crops: how many extra views the mixup takes, 64 at most; 0: the query itself.
         side: what an extra view stands for in (8): the "query" or the "key".
         temperature, dictionary_size, ema, groups, symmetric: as of `MomentumContrast`.
 
@@ -122,11 +121,9 @@ class SANE(MomentumContrast):
         self.m1, self.m2 = checks.number("m1", self.m1, 0), checks.number("m2", self.m2, 0)
         self.kappa = checks.number("kappa", self.kappa, 0, ends="(]")
         self.p, self.q = checks.boolean("p", self.p), checks.boolean("q", self.q)
-        if self.mixup not in MIXUPS:
-            raise unknown("mixup", self.mixup, MIXUPS)
-        if self.side not in SIDES:
-            raise unknown("side", self.side, SIDES)
-        self.crops = checks.integer("crops", self.crops, 0)
+        checks.choice("mixup", self.mixup, MIXUPS)
+        checks.choice("side", self.side, SIDES)
+        self.crops = checks.integer("crops", self.crops, 0, 64)
         self.num_views = 2 + self.crops
 
     def objective(self, run: Run, query: Tensor, key: Tensor, others: list[Tensor], bank: Tensor) -> Tensor:

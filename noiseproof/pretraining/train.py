@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -12,9 +13,10 @@ from noiseproof.calls import build_as
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
 from noiseproof.data.input_form import InputForm
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
 from noiseproof.models.inference import eval_mode
+from noiseproof.models.registry import check_weights
 from noiseproof.pretraining.moco import MoCo, MomentumContrast
 from noiseproof.pretraining.probes import PROBES, probe
 from noiseproof.pretraining.result import PretrainResult
@@ -67,6 +69,7 @@ def pretrain(call: Pretraining) -> PretrainResult:
     test = setup.match("test", call.test, data)
     model = setup.choose_model(call.model, data)
     views = view_augments(call.augment, call.mix_augment, call.crop_sizes, method.num_views, data)
+    parts.check_batch(data, method.num_views, call.crop_sizes or ())
     augments = setup.build_augments(views, method.num_views, data)
     every = call.probe_every
     if every is None:
@@ -75,10 +78,13 @@ def pretrain(call: Pretraining) -> PretrainResult:
     with parts.randomness():
         models = setup.build_models(model, 1, data, parts.device)
         backbone = as_backbone(models[0])
-        backbone.head = projection_head(backbone.num_features, call.dim, call.hidden).to(parts.device)
+        make_head = partial(projection_head, backbone.num_features, call.dim, call.hidden)
+        check_weights("the projection head", make_head)
+        backbone.head = make_head().to(parts.device)
         run = parts.run(models, data)
         architecture = model if isinstance(model, str) else None
         features = Features(backbone, run.normalize, InputForm.of(data), architecture)
+        setup.check_views(run, augments)
         check_views(run, views, augments)
         description = parts.describe(model, run, method, augment=views, test=test, probe_every=every, processes=world)
         own = {"resume": call.resume, "out": parts.folder is None}
@@ -121,9 +127,8 @@ def check_views(run: Run, views: Sequence[str | Augmentation], augments: Sequenc
             with torch.no_grad(), eval_mode(run.models):
                 run.model(inputs)
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
             raise InputError(
-                f"the network fails on the view {view} of shape {tuple(inputs.shape[1:])} ({reason}); "
+                f"the network fails on the view {view} of shape {tuple(inputs.shape[1:])} ({reason(error)}); "
                 f"give crop_sizes that it takes, as {run.data.input_shape[1]}, or choose a convolutional model"
             ) from error
 

@@ -44,6 +44,7 @@ def fit(call: Fitting) -> FitResult:
     model = setup.choose_model(call.model, train)
     augment = setup.choose_augment(call.augment, train, method.num_views)
     augments = setup.build_augments(augment, method.num_views, train)
+    parts.check_batch(train, method.num_views)
     some = _some(len(train), call.eval_examples)
     evaluate = Evaluation(some, val=held_out, test=None if test is None else test.clean())
 
@@ -53,6 +54,7 @@ def fit(call: Fitting) -> FitResult:
             start_from(models, call.init)
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)
         setup.check_model(run)
+        setup.check_views(run, augments)
         loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
         loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))

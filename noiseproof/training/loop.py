@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import schedules
+from noiseproof import checks, schedules
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.folder import RunFolder
@@ -143,6 +143,8 @@ class Loop:
             self.set_rate(run.epoch + number / len(pieces))
             with self.precision():
                 loss = method.loss(run, batch)
+            if not (checks.is_dense(loss) and loss.ndim == 0 and loss.is_floating_point()):
+                raise InputError(f"the method's loss must be a scalar, got {checks.describe(loss)}; average it")
             if not loss.requires_grad:
                 raise InputError("the loss depends on no trainable weight: the network returns logits without gradient")
             for optimizer in self.optimizers:

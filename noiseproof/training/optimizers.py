@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
-from torch.optim import SGD, Adadelta, Adam, AdamW, Optimizer
+from torch.optim import LBFGS, SGD, Adadelta, Adam, AdamW, Optimizer
 
 from noiseproof import checks
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, reason, unknown
 
 Choice: TypeAlias = str | type[Optimizer] | Callable[[list[nn.Parameter]], Optimizer]
 
@@ -45,7 +45,7 @@ def check(name: str, value: Any) -> Choice:
         )
     if isinstance(value, str) and value not in OPTIMIZERS:
         raise unknown("optimizer", value, OPTIMIZERS)
-    optimizes = not isinstance(value, type) or issubclass(value, Optimizer)
+    optimizes = not isinstance(value, type) or (issubclass(value, Optimizer) and value is not LBFGS)  # it has own steps
     fits = isinstance(value, str) or (callable(value) and optimizes)
     checks.require(fits, name, value, "a name, a class of torch.optim, or a function from parameters to an optimizer")
     return value
@@ -72,7 +72,10 @@ def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, wei
         known = inspect.signature(choice).parameters
         return choice(parameters, **{key: value for key, value in given.items() if key in known})
     assert callable(choice)
-    made = choice(parameters)
+    try:
+        made = choice(parameters)
+    except TypeError as error:
+        raise InputError(f"optimizer must be a function from parameters to an optimizer ({reason(error)})") from error
     if not isinstance(made, Optimizer):
         raise InputError(f"optimizer must make a torch.optim.Optimizer of the parameters, got {type(made).__name__}")
     return made

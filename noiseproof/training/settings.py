@@ -12,6 +12,7 @@ field. Nothing heavy is imported here, so that `--help` answers at once.
 from __future__ import annotations
 
 import inspect
+import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from noiseproof import checks, schedules
-from noiseproof.errors import unknown
+from noiseproof.errors import enough_memory
 
 if TYPE_CHECKING:
     import torch
@@ -80,13 +81,17 @@ def listed(text: str) -> str | list[str]:
 
 def whole(text: int | str) -> int | str:
     """A number, also as text; other text as it is."""
-    return int(text) if str(text).isdecimal() else text
+    return int(text) if _is_whole(str(text)) else text
 
 
 def numbers(text: str) -> Any:
     """`224,192` as numbers; what is none, as it is."""
-    parts = text.split(",")
-    return [int(part) for part in parts] if all(part.strip().isdecimal() for part in parts) else text
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) for part in parts] if all(map(_is_whole, parts)) else text
+
+
+def _is_whole(text: str) -> bool:
+    return text.isdecimal() and len(text) < 20  # longer ones are no sizes, and Python may refuse to read them
 
 
 # Checks
@@ -114,19 +119,13 @@ def _batch_size(name: str, value: Any) -> int | str:
 
 
 def _seed(name: str, value: Any) -> int:
-    return checks.integer(name, value, 0, 2**63 - 1)
+    return checks.integer(name, value, 0)
 
 
 def _schedule(name: str, value: Any) -> Any:
     checks.require(isinstance(value, str) or callable(value), name, value, "text such as 'cosine', or a function")
     schedules.of(value)
     return value
-
-
-def _precision(name: str, value: Any) -> str:
-    if value not in PRECISIONS:
-        raise unknown(name, str(value), PRECISIONS)
-    return str(value)
 
 
 def _optimizer(name: str, value: Any) -> Any:
@@ -136,8 +135,30 @@ def _optimizer(name: str, value: Any) -> Any:
 
 
 def _out(name: str, value: Any) -> Any:
-    known = isinstance(value, str | Path) or hasattr(value, "ensure_free")
+    known = (isinstance(value, str | Path) and "\0" not in str(value)) or hasattr(value, "ensure_free")
     checks.require(known, name, value, "the path of a folder, or None")
+    return value
+
+
+def _init(name: str, value: Any) -> Any:
+    known = isinstance(value, str | Path) or hasattr(value, "weights")
+    checks.require(known, name, value, "the folder of a run, a .safetensors file, `Features`, or None")
+    return value
+
+
+def _augment(name: str, value: Any) -> Any:
+    each = value if isinstance(value, list | tuple) else [value]
+    known = len(each) > 0 and all(isinstance(one, str) or callable(one) for one in each)
+    checks.require(known, name, value, "the name of an augmentation, a function, or one of these for each view")
+    return value
+
+
+def _notes(name: str, value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        value = object()
+    checks.require(value is None or isinstance(value, dict), name, value, "a dict that JSON can hold, or None")
     return value
 
 
@@ -183,8 +204,9 @@ class Training:
     )  # fmt: skip
     clip: float | None = setting(None, "Largest norm of the gradient.", checks.optional(positive), option=float | None)
     precision: str = setting(
-        "float32", "float32, bfloat16, or auto: bfloat16 where the device is fast at it.", _precision, option=str
-    )
+        "float32", "float32, bfloat16, or auto: bfloat16 where the device is fast at it.",
+        partial(checks.choice, allowed=PRECISIONS), option=str,
+    )  # fmt: skip
     test: LabeledData | None = setting(None, "A test set, used to report only.", panel=DATA)
     seed: int = setting(0, "The same seed gives the same bits.", _seed, panel=RUN, option=int)
     device: str | torch.device = setting("auto", "auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
@@ -203,7 +225,7 @@ class Training:
         False, "True for a bar (a plain log when not on a terminal).", _progress, panel=RUN, determines=False
     )
     notes: dict[str, Any] | None = setting(
-        None, "Anything, as JSON, to keep in config.json.", _is(dict, type(None), allowed="a dict, or None"),
+        None, "Anything, as JSON, to keep in config.json.", _notes,
         panel=RUN, determines=False,
     )  # fmt: skip
 
@@ -225,11 +247,11 @@ class Fitting(Training):
         "none",
         "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, with "
         "a strong second view.",
-        option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
+        _augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
     init: str | Path | Features | None = setting(
-        None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.", option=str | None,
-        python="Or its `Features`.",
+        None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
+        checks.optional(_init), option=str | None, python="Or its `Features`.",
     )  # fmt: skip
     val: LabeledData | float | None = setting(
         None, "Share of the training set to hold out, noise included; it picks the best epoch.", panel=DATA,
@@ -259,7 +281,7 @@ class Pretraining(Training):
     augment: Augment = setting(
         "simclr",
         "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
-        option=str, parse=listed,
+        _augment, option=str, parse=listed,
     )  # fmt: skip
     mix_augment: str | None = setting(
         None, "Of the extra views of 'sane(crops=1)', e.g. sane-strong; by default as augment.",
@@ -298,7 +320,8 @@ def verb(kind: Callable[P, Call]) -> Callable[[Callable[[Call], Result]], Callab
     def decorate(run: Callable[[Call], Result]) -> Callable[P, Result]:
         @wraps(run)
         def called(*args: P.args, **kwargs: P.kwargs) -> Result:
-            return run(kind(*args, **kwargs))
+            with enough_memory():
+                return run(kind(*args, **kwargs))
 
         assert isinstance(kind, type)
         told = [f"{name}: {one.help} {one.python}".strip() for name, one in settings_of(kind).items()]

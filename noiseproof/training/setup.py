@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,10 +16,10 @@ from noiseproof import checks, models, schedules
 from noiseproof.calls import split_call
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
-from noiseproof.data.augment import KEEP_COLOURS, Augmentation, policy
+from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
 from noiseproof.data.input_form import InputForm, colour_range
-from noiseproof.device import pick_device, pick_precision
-from noiseproof.errors import InputError
+from noiseproof.device import check_memory, pick_device, pick_precision
+from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
 from noiseproof.models.inference import eval_mode
 from noiseproof.runs.folder import RunFolder, describe
@@ -43,6 +44,15 @@ class Setup:
         self.rate = schedules.of(call.schedule)
         self.folder = None if call.out is None else call.out if isinstance(call.out, RunFolder) else RunFolder(call.out)
         checks.require(self.folder is not None or not call.resume, "out", call.out, "the folder of the run to resume")
+
+    def check_batch(self, data: LabeledData, num_views: int, crop_sizes: Sequence[int] = ()) -> None:
+        """A batch must fit into memory in all its views, the last ones of these sizes: reckoned before one is made."""
+        given = self.call.batch_size
+        size = len(data) if isinstance(given, str) else min(given, len(data))
+        values = math.prod(data.input_shape) * (num_views - len(crop_sizes))
+        values += sum(data.input_shape[0] * side**2 for side in crop_sizes)
+        what = f"a batch of {size:,} examples of {num_views} view(s)"
+        check_memory(what, 4 * size * values, "lower the batch size, the size of the images or the number of views")
 
     @contextmanager
     def randomness(self) -> Iterator[None]:
@@ -130,7 +140,12 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
         built = [models.build(name, data.input_shape, classes, **options) for _ in range(count)]
     else:
         require(callable(model), "model", model, "a name, a module or a function that makes one")
-        built = [model() for _ in range(count)]
+        try:
+            built = [model() for _ in range(count)]
+        except TypeError as error:
+            raise InputError(
+                f"model must be a function without arguments that makes a network ({reason(error)})"
+            ) from error
     for one in built:
         if not isinstance(one, nn.Module):
             raise InputError(f"model must be a name, a module or a function that makes one, got {type(one).__name__}")
@@ -144,22 +159,50 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
 
 
 def check_model(run: Run) -> None:
-    """Every model must map normalised inputs to logits (B, K): tried on two examples."""
-    inputs = run.normalize(run.data.take(torch.arange(2)).to(run.device))
+    """Every model must map normalised inputs to logits (B, K): tried on two examples, and on five if there are."""
+    inputs = run.normalize(run.data.take(torch.arange(min(len(run.data), 5))).to(run.device))
     remedy = f"it must map inputs (B, {', '.join(map(str, run.data.input_shape))}) to logits (B, {run.num_classes})"
     for model in run.models:
         others = {parameter.dtype for parameter in model.parameters()} - {torch.float32}
         if others:
             raise InputError(f"the model's weights are {min(map(str, others))}; call model.float(), inputs are float32")
+        for size in (2, len(inputs)):  # one that takes its rows for one example, or always for two, is found by both
+            try:
+                with torch.no_grad(), eval_mode(run.models), torch.random.fork_rng([], enabled=size > 2):
+                    logits = model(inputs[:size])
+            except Exception as error:  # whatever a stranger's forward may raise
+                raise InputError(
+                    f"the model {type(model).__name__} fails on the data ({reason(error)}); {remedy}"
+                ) from error
+            shape = tuple(logits.shape) if checks.is_dense(logits) else checks.describe(logits)
+            if shape != (size, run.num_classes):
+                raise InputError(f"the model {type(model).__name__} returns {shape} for B={size}; {remedy}")
+
+
+def check_views(run: Run, augments: Sequence[Augmentation | None]) -> None:
+    """What a caller's own augmentations make of two examples must be a batch of two that the network takes.
+
+    Raises:
+        InputError: it is something else.
+    """
+    examples = run.data.take(torch.arange(2)).to(run.device)
+    for augment in augments:
+        if augment is None or isinstance(augment, Operation):  # one of ours
+            continue
+        name = getattr(augment, "__name__", type(augment).__name__)
         try:
-            with torch.no_grad(), eval_mode(run.models):
-                logits = model(inputs)
-        except Exception as error:  # whatever a stranger's forward may raise
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"the model {type(model).__name__} fails on the data ({reason}); {remedy}") from error
-        shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        if shape != (2, run.num_classes):
-            raise InputError(f"the model {type(model).__name__} returns {shape} for B=2; {remedy}")
+            with torch.random.fork_rng(devices=[]):
+                view = augment(examples.clone(), torch.Generator().manual_seed(0))
+        except Exception as error:
+            raise InputError(f"the augmentation {name} fails on two examples ({reason(error)}); mend it") from error
+        batch = checks.is_dense(view) and view.ndim == examples.ndim and view.shape[:2] == examples.shape[:2]
+        if not batch or (view.dtype != torch.uint8 and not view.is_floating_point()):
+            raise InputError(
+                f"the augmentation {name} must give uint8 or float inputs (B, …) for inputs (B, …), "
+                f"got {checks.describe(view)} for {checks.describe(examples)}"
+            )
+        if not bool(view.isfinite().all()):
+            raise InputError(f"the augmentation {name} gives NaN or infinity; keep what it returns finite")
 
 
 def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledData | None:

@@ -77,10 +77,13 @@ NINE = torch.zeros(9, dtype=torch.int64)
         (lambda: neighbours.knn(features(9, 2), NINE, features(3, 3)), "must be features"),
         (lambda: neighbours.knn(features(9, 2), NINE, features(3, 2), k=0), "k must be"),
         (lambda: neighbours.knn(features(9, 2), NINE + 3, features(3, 2), num_classes=3), r"must lie in 0\.\.2"),
-        (lambda: neighbours.nearest(features(9, 2), features(9, 2), 9, exclude_self=True), "k must lie in 1..8"),
+        (
+            lambda: neighbours.nearest(features(9, 2), features(9, 2), 9, exclude_self=True),
+            "from 1 to 8",
+        ),
         (lambda: neighbours.nearest(features(9, 2), features(8, 2), 3, exclude_self=True), "pass it twice"),
         (lambda: neighbours.neighbourhood(features(9, 2), NINE[:8]), "labels must be int64"),
-        (lambda: neighbours.neighbourhood(features(1, 2), NINE[:1]), "k must lie"),
+        (lambda: neighbours.neighbourhood(features(1, 2), NINE[:1]), "the bank has no more rows"),
     ],
 )
 def test_mistakes_are_one_sentence(call, words):

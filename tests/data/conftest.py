@@ -7,6 +7,7 @@ import io
 import pickle
 import struct
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,13 @@ class Make:
         path = self.root / name
         table = pa.table({k: pa.array(v, type=types.get(k)) for k, v in columns.items()})
         pq.write_table(table.replace_schema_metadata(metadata) if metadata else table, path)
+        return path
+
+    def zip(self, name: str, members: dict[str, bytes]) -> Path:
+        path = self.root / name
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
         return path
 
     def npz(self, name: str, compressed: bool = False, **arrays: Any) -> Path:

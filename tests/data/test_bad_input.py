@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,7 @@ LABELED: dict[str, tuple[Callable[[], object], str]] = {
     "split of a pair": (lambda: load_pair("digits", split="test"), "leave out split"),
     "builtin misspelt": (lambda: load("digit"), "did you mean 'digits'?"),
     "no such path": (lambda: load("/nowhere/at/all.csv"), "does not exist"),
-    "limit of zero": (lambda: load("digits", limit=0), "limit must be a positive whole number, got 0"),
+    "limit of zero": (lambda: load("digits", limit=0), "limit must be a whole number, 1 or more, got 0"),
     "image size as a word": (lambda: load("digits", image_size="big"), "got 'big'"),
     "images and features": (lambda: load("digits", image_column="a", feature_columns=["b"]), "not both"),
 }
@@ -135,6 +136,13 @@ def mnist_with(make: Any, file: str, content: bytes, gz: bool = False) -> Any:
     folder = make.mnist(gz=gz)
     (folder / file).write_bytes(content)
     return folder
+
+
+def npy_head(shape: tuple[int, ...], kind: str = "<i8") -> bytes:
+    """The head of an .npy file."""
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": kind, "fortran_order": False, "shape": shape})
+    return out.getvalue()
 
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -173,6 +181,16 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda m: [d := m.cifar10(), (d / "data_batch_1").write_bytes(pickle.dumps({"labels": [1]}))][0],
         "lacks 'data'",
     ),
+    "CIFAR that remembers much": (  # a place of the unpickler's memory far out, which is not made up to there
+        lambda m: [d := m.cifar10(), (d / "data_batch_1").write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")][0],
+        "lacks 'data'",
+    ),
+    "CIFAR of many bytes": (
+        lambda m: [d := m.cifar10(), (d / "data_batch_1").write_bytes(b"\x80\x05\x96" + b"\xff" * 5 + bytes(3) + b".")][
+            0
+        ],
+        "data_batch_1",
+    ),
     "CIFAR counts differ": (
         lambda m: [
             d := m.cifar10(),
@@ -206,6 +224,21 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
             m.bytes("x.npy", (m.root / "x.npy").read_bytes().replace(b"}", b"(")).parent,
         ][2],
         "array x.npy is damaged",
+    ),
+    "npy that announces terabytes": (
+        lambda m: [
+            np.save(m.root / "y.npy", Y),
+            m.bytes("x.npy", npy_head((10**12, 3)) + bytes(36)).parent,
+        ][1],
+        "array x.npy is damaged (24,000,000,000,000 bytes announced, 36 found)",
+    ),
+    "npz that announces terabytes": (
+        lambda m: m.zip("a.npz", {"x.npy": npy_head((10**12, 3)) + bytes(36), "y.npy": npy_head((3,)) + bytes(24)}),
+        "array x is damaged (24,000,000,000,000 bytes announced, 36 found)",
+    ),
+    "npz of nothing, often": (
+        lambda m: m.zip("a.npz", {"x.npy": npy_head((10**12, 3), "<U0"), "y.npy": npy_head((3,)) + bytes(24)}),
+        "array x is damaged",
     ),
     "npz without labels": (lambda m: m.npz("a.npz", x=X), "no array for the labels (one of y, labels"),
     "npz without inputs": (lambda m: m.npz("a.npz", foo=X, y=Y), "no array for the inputs"),

@@ -66,7 +66,7 @@ def pixels(name: str, value: int, low: int = 1) -> int:
 
 def height_and_width(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     """Both, of a size given as one number or two."""
-    height, width = size if isinstance(size, Sequence) else (size, size)
+    height, width = size if isinstance(size, Sequence) and len(size) == 2 else (size, size)
     return pixels(name, height), pixels(name, width)
 
 

@@ -23,7 +23,7 @@ from noiseproof.data.augment.base import (
 )
 from noiseproof.data.augment.geometry import Cutout, RandomCrop, RandomFlip, affine, affine_matrix
 from noiseproof.data.augment.resize import RandomResizedCrop
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 
 KEEP_COLOURS = (RandomCrop, RandomFlip, RandomResizedCrop, Cutout)
 
@@ -130,12 +130,10 @@ class RandAugment(Operation):
         self.magnitude = checks.interval("magnitude", pair, 0, 10)
         self.p = probability("p", p)
         for name in operations:
-            if name not in OPERATIONS:
-                raise unknown("operation", name, OPERATIONS)
+            checks.choice("operation", name, OPERATIONS)
         if not operations:
             raise InputError("operations must name at least one operation, got none; leave it out for all of them")
-        if space not in SPACES:
-            raise unknown("space", space, SPACES)
+        checks.choice("space", space, SPACES)
         self.operations = tuple(operations)
         self.space = space
         self._code = torch.tensor([OPERATIONS.index(name) for name in operations])
@@ -245,6 +243,5 @@ def policy(name: str, image_size: int | tuple[int, int]) -> Compose:
     none and weak keep uint8; the others give float in [0, 1]. Crops are resized to image_size, so that several sizes
     make the SANE paper's multi-crop. One-channel images work; operations on colour leave them as they are.
     """
-    if name not in POLICIES:
-        raise unknown("augmentation", name, POLICIES)
+    checks.choice("augmentation", name, POLICIES)
     return Compose(POLICIES[name](height_and_width("image_size", image_size)))

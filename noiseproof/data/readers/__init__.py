@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from noiseproof.checks import choice, require
 from noiseproof.data.images import Progress
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import MEMORY_LIMIT, Options, Splits, Unlabeled, first_bytes
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, relabel
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, reason
 
 __all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
 
@@ -71,8 +72,9 @@ def load(
     Raises:
         InputError: one sentence on what is wrong with the source, and where.
     """
-    if split not in ("train", "test"):
-        raise unknown("split", split, ("train", "test"))
+    choice("split", split, ("train", "test"))
+    for name, spec in (("labels", labels), ("true_labels", true_labels)):
+        require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
         label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
     )
@@ -83,6 +85,8 @@ def load(
         data = splits[split](options)
     except PermissionError as error:
         raise InputError(f"{error.filename or source} may not be read by this user; change its permissions") from error
+    except OSError as error:  # a name that is too long, a disk that fails
+        raise InputError(f"{error.filename or source} cannot be read ({reason(error)}); check the path") from error
     return data if split == "test" else relabel(data, labels, true_labels, limit=limit)
 
 

@@ -11,21 +11,22 @@ they are equal, the second.
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from noiseproof.data.input_checks import check_numbers, check_values
 from noiseproof.data.label_checks import MAX_UNNAMED_CLASSES, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Splits, damage, even_rows, first_bytes, splits
+from noiseproof.data.readers.base import INFLATION, Options, Splits, even_rows, first_bytes, splits
 from noiseproof.data.sources import Mapped
-from noiseproof.errors import InputError, naming
+from noiseproof.errors import InputError, damage, naming
 
 INPUT_KEYS = ("x", "inputs", "images", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
@@ -73,19 +74,39 @@ class Stored(NamedTuple):
         """The array; `mapped`, as a memory map if the file allows it."""
         array = f"{self.path}: array {self.name}"
         with damage(f"{array} is damaged", "save or fetch it again"):
-            try:
-                if self.member is None:
-                    return np.load(self.path, mmap_mode="c" if mapped else None, allow_pickle=False)
-                if mapped and self.member.compress_type == zipfile.ZIP_STORED:
-                    return _mapped(self.path, self.member)
-                with np.load(self.path, allow_pickle=False) as arrays:
-                    return arrays[self.name]
-            except ValueError as error:
-                if "allow_pickle" not in str(error):
-                    raise
-                raise InputError(
-                    f"{array} holds Python objects, which are not read; save numbers or text instead"
-                ) from error
+            with self._opened() as file:
+                shape, _, dtype = _header(file)
+                room = self._size() - file.tell()
+            if dtype.hasobject:
+                raise InputError(f"{array} holds Python objects, which are not read; save numbers or text instead")
+            size = math.prod(shape) * max(dtype.itemsize, 1)
+            if size > room:  # before memory is asked for
+                raise ValueError(f"{size:,} bytes announced, {room:,} found")
+            if mapped and self.member is None:
+                return np.load(self.path, mmap_mode="c", allow_pickle=False)
+            if mapped and self.member is not None and self.member.compress_type == zipfile.ZIP_STORED:
+                return _mapped(self.path, self.member)
+            with self._opened() as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        """The array as an .npy file has it."""
+        if self.member is None:
+            with open(self.path, "rb") as file:
+                yield file
+        else:
+            with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as member:
+                yield member
+
+    def _size(self) -> int:
+        """The bytes of that; of a member of a zip file no more than what it is packed into can expand to."""
+        if self.member is None:
+            return self.path.stat().st_size
+        packed = min(self.member.compress_size, self.path.stat().st_size)
+        return min(
+            self.member.file_size, packed * (1 if self.member.compress_type == zipfile.ZIP_STORED else INFLATION)
+        )
 
 
 Arrays = Mapping[str, Stored]
@@ -220,11 +241,14 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         file.seek(member.header_offset)
         local = file.read(30)  # the local header, whose name and extra field may differ from the directory's
         file.seek(int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little"), 1)
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(file)
-        if dtype.hasobject:
-            raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+        shape, fortran, dtype = _header(file)
         if 0 in shape:
             return np.empty(shape, dtype)
         return np.memmap(path, dtype, mode="c", offset=file.tell(), shape=shape, order="F" if fortran else "C")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and type, from the head of an .npy file."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)

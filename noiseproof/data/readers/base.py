@@ -16,14 +16,16 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import torch
 
+from noiseproof.checks import boolean, integer, optional, require
 from noiseproof.data.images import Progress, read_images
-from noiseproof.data.input_checks import as_array
+from noiseproof.data.input_checks import as_array, texts
 from noiseproof.data.label_checks import check_class_names, check_distinct, is_whole
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.sources import InputSource, Rows
-from noiseproof.errors import InputError, naming
+from noiseproof.errors import InputError, damage, naming, shown
 
 MEMORY_LIMIT = 4 << 30  # bytes of decoded inputs; beyond it they stay encoded, or on disk
+INFLATION = 1100  # deflate, of gzip and zip, cannot expand further than about 1,032 times
 TEST_NAMES = ("test", "val", "valid", "validation")  # of a file or folder; the first that is there is the test set
 
 
@@ -46,15 +48,18 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        for name in ("label_column", "image_column"):
+            column = getattr(self, name)
+            require(column is None or isinstance(column, str), name, column, "the name of a column, or None")
         columns = self.feature_columns
         if columns is not None:
-            self.feature_columns = (columns,) if isinstance(columns, str) else tuple(columns)
+            self.feature_columns = (columns,) if isinstance(columns, str) else texts("feature_columns", columns)
             if self.image_column is not None:
                 raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
+        require(self.progress is None or callable(self.progress), "progress", self.progress, "a function, or None")
+        boolean("labeled", self.labeled)
         for name in ("limit", "memory_limit"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a positive whole number, got {value!r}; leave it out for the default")
+            optional(integer, low=1, remedy="leave it out for the default")(name, getattr(self, name))
         self.image_size = _height_and_width(self.image_size)
         self.class_names = check_class_names(self.class_names)
 
@@ -131,7 +136,9 @@ def _height_and_width(size: Any) -> tuple[int, int] | None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else (size, size)
     if len(pair) != 2 or not all(isinstance(v, int) and not isinstance(v, bool) and 0 < v <= 65536 for v in pair):
-        raise InputError(f"image_size must be a positive whole number or (height, width), got {size!r}; write e.g. 64")
+        raise InputError(
+            f"image_size must be a positive whole number or (height, width), got {shown(size)}; write e.g. 64"
+        )
     return pair
 
 
@@ -151,18 +158,6 @@ def unzipped(path: Path) -> Iterator[IO[bytes]]:
     opener: Any = gzip.open if is_gzip(path) else open
     with opener(path, "rb") as file, damage(f"{path} is a damaged gzip file"):
         yield file
-
-
-@contextmanager
-def damage(said: str, remedy: str = "fetch it again") -> Iterator[None]:
-    """Around what reads a file, and nothing else: whatever it raises, as damage can be anything, is an InputError."""
-    try:
-        yield
-    except (InputError, PermissionError):
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{said} ({reason}); {remedy}") from error
 
 
 def classes(

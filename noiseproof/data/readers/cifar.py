@@ -12,9 +12,9 @@ import numpy as np
 
 from noiseproof.data.label_checks import check_whole, label_vector
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Splits, damage, first_bytes
+from noiseproof.data.readers.base import Options, Splits, first_bytes
 from noiseproof.data.readers.unpickle import unpickle
-from noiseproof.errors import InputError, naming
+from noiseproof.errors import InputError, damage, naming
 
 
 class _Files(NamedTuple):

@@ -67,7 +67,7 @@ def _pairs(path: Path) -> list[tuple[str, int]]:
     pairs = []
     for number, line in enumerate(_lines(path), start=1):
         name, _, label = line.rpartition(" ")
-        if not name or not label.isdigit():
+        if not name or "\0" in name or not label.isdecimal() or len(label) > 9:
             raise InputError(f"{path}, line {number} is not `path label`: {line!r:.60}; fix the line")
         pairs.append((name.strip(), int(label)))
     return pairs

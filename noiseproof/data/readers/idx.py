@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import Options, Splits, classes, first_bytes, is_gzip, splits, unzipped
+from noiseproof.data.readers.base import INFLATION, Options, Splits, classes, first_bytes, is_gzip, splits, unzipped
 from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError
 
 _UNSIGNED_BYTE = 8
-_DEFLATE_RATIO = 1100  # gzip cannot expand a file further than about 1,032 times
 
 
 def is_idx(head: bytes) -> bool:
@@ -89,7 +88,7 @@ def read_header(path: Path, kind: str) -> tuple[list[int], int]:
     if (len(shape) == 1) != (kind == "labels"):
         raise InputError(f"{path} should hold {kind}, but its shape is {tuple(shape)}; fetch it again")
     size, announced = path.stat().st_size, math.prod(shape)
-    if announced > (size * _DEFLATE_RATIO if is_gzip(path) else size - offset):  # before memory is asked for
+    if announced > (size * INFLATION if is_gzip(path) else size - offset):  # before memory is asked for
         raise InputError(f"{path} is truncated: {announced:,} bytes announced, the file has {size:,}; fetch it again")
     return shape, offset
 

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.checks import require
 from noiseproof.data.input_checks import repeated
 from noiseproof.data.label_checks import is_whole, label_vector, parse_labels
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.arrays import ID_KEYS, LABEL_KEYS, arrays_in, find_key, need, opened_zip
 from noiseproof.data.readers.base import even_rows, first_bytes
 from noiseproof.data.readers.unpickle import unpickle
-from noiseproof.errors import InputError, naming
+from noiseproof.errors import InputError, damage, naming
 
 OWN = "own"  # in place of FILE:COLUMN: the labels of the data itself
 
@@ -37,6 +38,7 @@ class LabelFile:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], column: str | None = None) -> LabelFile:
+        require(isinstance(path, str | os.PathLike), "path", path, "that of a label file")
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path} does not exist; check the path of the label file")
@@ -193,12 +195,13 @@ def _read_pt(path: Path) -> Any:
                 raise InputError(f"{path} is a zip file but neither a .pt nor an .npz file; pass a label file")
             content = archive.read(pickles[0])
     if b"torch._utils" in content:
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, AttributeError, KeyError) as error:
-            raise InputError(
-                f"{path} holds more than tensors of labels, and was not run; save a dict of tensors"
-            ) from error
+        with damage(f"{path} is damaged", "save or fetch it again"):
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise InputError(
+                    f"{path} holds more than tensors of labels, and was not run; save a dict of tensors"
+                ) from error
     file = io.BytesIO(content)
     record = unpickle(file, str(path))
     if isinstance(record, int):  # torch before 1.6: a magic number, the version, the system, and then the object
@@ -213,7 +216,7 @@ def _entry(path: Path, record: Any, column: str | None) -> Any:
         if column is not None:
             raise InputError(f"{path} holds labels without names; leave out the column {column!r}")
         return record
-    entries = {k.decode() if isinstance(k, bytes) else str(k): v for k, v in record.items()}
+    entries = {k.decode("utf-8", "replace") if isinstance(k, bytes) else str(k): v for k, v in record.items()}
     if column is None and len(entries) == 1:
         return next(iter(entries.values()))
     if column not in entries:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from noiseproof.data.readers.base import damage, first_bytes
-from noiseproof.errors import InputError
+from noiseproof.data.readers.base import first_bytes
+from noiseproof.errors import InputError, damage
 
 _REMEDY = "write or fetch it again"
 
@@ -80,7 +80,10 @@ def delimiter(header: str) -> str:
 def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
     with damage(f"{path} is a damaged or truncated Parquet file", _REMEDY), pq.ParquetFile(path) as file:
         groups = [file.read_row_group(i, columns, use_threads=False) for i in range(file.num_row_groups)]
-        return pa.concat_tables(groups) if groups else file.read(columns)  # by groups: half the peak memory of one read
+        # by groups: half the peak memory of one read
+        table = pa.concat_tables(groups) if groups else file.read(columns)
+        table.validate(full=True)  # text is UTF-8, among other things
+        return table
 
 
 def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:

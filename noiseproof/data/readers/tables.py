@@ -189,7 +189,7 @@ def _inputs(
     Without a word from the options they are found among `columns`; errors say which of the file's `rows` is meant.
     """
     given, image = options.feature_columns, options.image_column
-    for name in (*(given or ()), *([image] if image else [])):
+    for name in (*(given or ()), *(() if image is None else (image,))):
         if name not in table.column_names:
             raise InputError(f"{path} has no column {name!r}; its columns are {_listed(table.column_names)}")
     if image is None and given is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import IO, Any
+import struct
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from noiseproof.data.readers.base import damage
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, damage
 
 _NDARRAY = "numpy.ndarray"  # stands for the type, which a pickle could call to look at any bytes as objects
 
@@ -79,10 +79,21 @@ for _builtins in ("builtins", "__builtin__"):  # Python 3 and Python 2
         _ALLOWED[_builtins, _kind.__name__] = _kind
 
 
-class _Restricted(pickle.Unpickler):
+class _Restricted(pickle._Unpickler):
+    """In Python, whose memory of objects is a dict: the one in C makes room for any number that a file may name."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
     def __init__(self, file: IO[bytes], name: str) -> None:
         super().__init__(file, encoding="bytes")
         self.name = name
+
+    def load_bytearray8(self) -> None:
+        """As many bytes as there are, and not room for as many as are announced."""
+        (size,) = struct.unpack("<Q", self.read(8))  # type: ignore[attr-defined]
+        self.append(bytearray(self.read(size)))  # type: ignore[attr-defined]
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
