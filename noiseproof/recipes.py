@@ -15,6 +15,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
+from noiseproof import checks
 from noiseproof.errors import InputError, unknown
 
 
@@ -175,6 +176,8 @@ def find(name: str, verb: str) -> Recipe:
     Raises:
         InputError: there is none, or it is for the other verb.
     """
+    checks.require(isinstance(name, str), "recipe", name, "the name of one; see noiseproof recipes")
+    checks.choice("verb", verb, ("fit", "pretrain"))
     own = [key for key, one in RECIPES.items() if one.verb == verb]
     if name in own:
         return RECIPES[name]

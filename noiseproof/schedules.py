@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from noiseproof import checks
 from noiseproof.calls import build_call
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, shown
 
 LOSSES = ("running", "epoch", "full")
 
@@ -107,7 +107,7 @@ def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
     """Times `gamma` at each milestone, given in epochs."""
     rising = isinstance(milestones, list | tuple) and all(isinstance(one, int | float) for one in milestones)
     if not rising or not milestones or list(milestones) != sorted(milestones):
-        raise InputError(f"milestones must be a list of epochs in rising order, got {milestones!r}; e.g. [40, 80]")
+        raise InputError(f"milestones must be a list of epochs in rising order, got {shown(milestones)}; e.g. [40, 80]")
     _number("gamma", gamma, ends="()")
     return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones))
 

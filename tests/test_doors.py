@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +16,16 @@ import torch
 from torch import nn
 
 import noiseproof as nf
+from noiseproof import schedules
 from noiseproof.auditing import neighbours
 from noiseproof.data import load_labels, read_label_file
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.errors import InputError
 from noiseproof.method import Method
+from noiseproof.models.registry import ENTRIES
 from noiseproof.pretraining import probes
+from noiseproof.pretraining.train import METHODS
 
 N, D, K = 12, 4, 3
 RNG = np.random.default_rng(0)
@@ -239,6 +245,17 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
 }  # fmt: skip
 
 
+GOOD_OPTIONS = {
+    "multi_step": {"milestones": [1]}, "anneal_at": {"share": 0.5}, "anneal_on_loss": {"threshold": 0.5},
+    "Cutout": {"size": 2}, "RandomResizedCrop": {"size": 4}, "Normalize": {"mean": [0.0], "std": [1.0]},
+    "Compose": {"operations": []},
+}  # fmt: skip
+
+
+def names(make: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(make).parameters)
+
+
 def wrong_calls() -> Iterator[Any]:
     for door, (good, wrong) in DOORS.items():
         name = getattr(door, "__qualname__", type(door).__name__)
@@ -260,3 +277,30 @@ def test_the_good_calls_are_good():
     for door, (good, wrong) in DOORS.items():
         if wrong and door not in (nf.load_model, read_label_file, load_labels):
             door(**good)
+
+
+OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], list[str]]] = {  # (made by, good arguments, options)
+    **{name: (method, {"inner": nf.ELR()} if "inner" in names(method) else {}, names(method))
+       for name, method in (nf.methods.registry() | METHODS).items()},
+    **{kind.__name__: (kind, GOOD_OPTIONS.get(kind.__name__, {}), names(kind)) for kind in vars(nf.augment).values()
+       if isinstance(kind, type) and issubclass(kind, nf.augment.Operation | Normalize) and vars(kind).get("__init__")},
+    **{name: (partial(nf.models.build, name, (3, 32, 32), K), {}, entry.options)
+       for name, entry in ENTRIES.items() if "pretrained" not in entry.options},
+    **{name: (make, GOOD_OPTIONS.get(name, {}), names(make)) for name, make in schedules.SCHEDULES.items()},
+    "recipe": (nf.recipe, {"name": "sop-cifar10-sym"}, ["name", "verb"]),
+}  # fmt: skip
+NONSENSE = [*NOTHING, "", "x", [[1]], {}, np.ones(2), torch.ones(2), HUGE, 2**70, math.nan, -1, b"x", (1, 2, 3)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_taken_or_refused_in_one_sentence(name):
+    make, good, options = OPTIONS[name]
+    said = []
+    with torch.device("meta" if name in ENTRIES else "cpu"):  # weights need not be drawn
+        for option, value in itertools.product(options, NONSENSE):
+            try:
+                make(**good | {option: value})
+            except InputError as error:
+                said.append(str(error))
+    assert not any("\n" in sentence for sentence in said)

@@ -318,10 +318,8 @@ def _target(mapping: Mapping[int, int] | Sequence[int], k: int) -> np.ndarray:
     target = np.arange(k)
     for here, there in mapping.items() if isinstance(mapping, Mapping) else enumerate(items("mapping", mapping)):
         if not all(isinstance(one, Integral) and 0 <= int(one) < k for one in (here, there)):
-            raise InputError(
-                f"mapping must stay in 0..{k - 1} ({k} classes), got {shown(here)} -> {shown(there)}; "
-                "pass num_classes or fix it"
-            )
+            got = f"{shown(here)} -> {shown(there)}"
+            raise InputError(f"mapping must stay in 0..{k - 1} ({k} classes), got {got}; pass num_classes or fix it")
         target[int(here)] = int(there)
     return target
 

@@ -82,7 +82,8 @@ class CRUST(Wrapper):
         super().__init__(inner)
         if any(isinstance(part, CRUST) for part in inner.modules()):
             raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
-        self.fraction = fraction if fraction == "auto" else checks.number("fraction", fraction, 0, 1, ends="(]")
+        auto = isinstance(fraction, str) and fraction == "auto"
+        self.fraction = fraction if auto else checks.number("fraction", fraction, 0, 1, ends="(]")
         checks.choice("selection", selection, SELECTIONS)
         checks.choice("grouping", by, GROUPS)
         self.selection, self.by = selection, by

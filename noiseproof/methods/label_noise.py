@@ -66,8 +66,7 @@ class LabelNoise(Wrapper):
                     f"label_noise cannot wrap {part.title()} as it is: the labels it mixes in are not of the batch and "
                     f"would not be flipped; turn the two round, as in {part.name}(label_noise(ce), …)"
                 )
-        if not isinstance(anneal, str):
-            raise InputError(f"anneal must be the text of a schedule, got {anneal!r}; write e.g. 'cosine'")
+        checks.require(isinstance(anneal, str), "anneal", anneal, "the text of a schedule, as 'cosine'")
         self.anneal = anneal
         self._factor = schedule.parse(anneal)
         if self._factor.loss is not None:

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof import checks
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
 
@@ -126,10 +126,9 @@ class NoiseOptions:
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
         for name in ("lr_u", "lr_v"):
-            if getattr(self, name) != "auto":
+            if not (isinstance(getattr(self, name), str) and getattr(self, name) == "auto"):
                 setattr(self, name, checks.number(name, getattr(self, name), 0))
-        if self.variant not in VARIANTS:
-            raise unknown("variant", str(self.variant), VARIANTS)
+        checks.choice("variant", self.variant, VARIANTS)
         self.visits = checks.number("visits", self.visits, 1)
         self.std = checks.number("std", self.std, torch.finfo(torch.float32).tiny, 1, ends="[)")
         self.full_u = checks.boolean("full_u", self.full_u)
@@ -280,7 +279,7 @@ class SOPLoss(NoiseOptions, nn.Module):
         self.guard = IndexGuard(self.num_examples, repeats=True, relabel=self.full_u)
         self.num_classes = checks.integer("num_classes", self.num_classes, 2)
         self.reduction = checks.reduction(self.reduction)
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(checks.integer("seed", self.seed, 0))
         self.model = NoiseModel(self.num_examples, self.num_classes, self.noise_options(), generator)
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:

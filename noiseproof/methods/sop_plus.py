@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, shown, unknown
 from noiseproof.method import Batch, Run
 from noiseproof.methods.sop import SparseOverParameterization, floor
 
@@ -79,7 +79,7 @@ class SOPPlus(SparseOverParameterization):
         shares = self.prior if isinstance(self.prior, list | tuple) else ()
         if not shares or not all(checks.number("a share of the prior", share, 0) > 0 for share in shares):
             raise InputError(
-                f"prior must be 'labels', 'uniform' or a positive share for each class, got {self.prior!r}"
+                f"prior must be 'labels', 'uniform' or a positive share for each class, got {shown(self.prior)}"
             )
         self.prior = list(shares)
 

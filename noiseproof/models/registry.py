@@ -112,7 +112,9 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
             if options or math.prod(input_shape) > _USUAL or num_classes > _USUAL:
                 check_weights(f"model {name!r}", make)
             return make()
-    except TypeError as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         given = ", ".join(f"{key}={shown(value)}" for key, value in options.items())
         raise InputError(
             f"model {name!r} cannot take {given} ({reason(error)}); `noiseproof models` lists its options"

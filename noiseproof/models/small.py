@@ -33,6 +33,7 @@ class MLP(Backbone):
     ) -> None:
         super().__init__()
         checks.number("dropout", dropout, 0, 1, ends="[)")
+        checks.boolean("batch_norm", batch_norm)
         layers: list[nn.Module] = [nn.Flatten()]
         size = math.prod(input_shape)
         for width in widths:

@@ -38,6 +38,7 @@ class VGG(Backbone):
         batch_norm: bool,
     ) -> None:
         super().__init__()
+        checks.boolean("batch_norm", batch_norm)
         self.body = nn.Sequential()
         inputs = input_shape[0]
         for convolutions, width in zip(depths, widths, strict=True):

@@ -473,7 +473,7 @@ def test_policies() -> None:
         (lambda: A.RandomFlip(1.5), r"p must be a number in \[0, 1\], got 1.5"),
         (lambda: A.RandomCrop(padding=-1), "padding must be .* got -1; pass a whole number of pixels, 0 or more"),
         (lambda: A.RandomCrop(padding=1.5), "padding must be .* got 1.5"),
-        (lambda: A.RandomCrop(mode="wrap"), "mode must be 'zeros' or 'reflect', got 'wrap'"),
+        (lambda: A.RandomCrop(mode="wrap"), "unknown mode 'wrap'; choose from reflect, zeros"),
         (lambda: A.RandomCrop(padding=0, size=40)(images(), seeded()), "size must fit .* 20×24 .* got 40×40"),
         (lambda: A.RandomCrop(padding=20, mode="reflect")(images(), seeded()), "padding must be less .* got 20"),
         (lambda: A.Cutout(0), "size must be a whole number, 1 or more, got 0; pass"),

@@ -152,7 +152,7 @@ def test_draws_from_the_runs_generator_alone(make_run: Callable[..., Run], train
     [
         ("label_noise(3)", "label_noise wraps a method, got 3"),
         ("label_noise(ce, rate=1)", r"rate must be a number in \[0, 1\), got 1"),
-        ("label_noise(ce, anneal=3)", "anneal must be the text of a schedule, got 3"),
+        ("label_noise(ce, anneal=3)", "anneal must be the text of a schedule, as 'cosine', got 3"),
         ("label_noise(ce, anneal='cosin')", "did you mean 'cosine'"),
         ("label_noise(ce, anneal='anneal_on_loss(0.5)')", "anneal goes by the epoch"),
         ("label_noise(crust(ce, selection='central', mixup=1.0))", r"as in crust\(label_noise\(ce\)"),

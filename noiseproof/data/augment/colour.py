@@ -214,8 +214,8 @@ class GaussianBlur(Operation):
     def __init__(self, sigma: tuple[float, float] = (0.1, 2.0), p: float = 0.5, kernel_size: int | None = None) -> None:
         self.sigma = checks.interval("sigma", sigma, 1e-3)
         self.p = probability("p", p)
-        if kernel_size is not None and (kernel_size < 1 or kernel_size % 2 != 1):
-            raise InputError(f"kernel_size must be odd and positive, got {kernel_size}; pass {abs(kernel_size) | 1}")
+        if kernel_size is not None and checks.integer("kernel_size", kernel_size, 1) % 2 != 1:
+            raise InputError(f"kernel_size must be odd, got {kernel_size}; pass {kernel_size | 1}")
         self.kernel_size = kernel_size
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:

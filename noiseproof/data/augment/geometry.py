@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from noiseproof import checks
 from noiseproof.data.augment.base import (
     Operation,
     change_rows,
@@ -163,8 +164,7 @@ class RandomCrop(Operation):
     """
 
     def __init__(self, padding: int = 4, mode: Padding = "zeros", size: int | tuple[int, int] | None = None) -> None:
-        if mode not in ("zeros", "reflect"):
-            raise InputError(f"mode must be 'zeros' or 'reflect', got {mode!r}; choose one of them")
+        checks.choice("mode", mode, ("zeros", "reflect"))
         self.padding = pixels("padding", padding, 0)
         self.mode: Padding = mode
         self.size = None if size is None else height_and_width("size", size)

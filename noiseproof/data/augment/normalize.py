@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.data.augment.base import check_images
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, reason
 
 _BLOCK = 2**20  # input values held as floats at once
 
@@ -26,7 +26,10 @@ class Normalize(nn.Module):
 
     def __init__(self, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> None:
         super().__init__()
-        mean, std = torch.as_tensor(mean, dtype=torch.float32), torch.as_tensor(std, dtype=torch.float32)
+        try:
+            mean, std = (torch.as_tensor(one, dtype=torch.float32) for one in (mean, std))
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise InputError(f"mean and std must be numbers ({reason(error)}); pass one per channel") from error
         if mean.ndim != 1 or mean.shape != std.shape:
             raise InputError(
                 f"mean and std must be vectors of one length, got shapes {tuple(mean.shape)} and {tuple(std.shape)}; "

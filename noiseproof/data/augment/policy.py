@@ -23,6 +23,7 @@ from noiseproof.data.augment.base import (
 )
 from noiseproof.data.augment.geometry import Cutout, RandomCrop, RandomFlip, affine, affine_matrix
 from noiseproof.data.augment.resize import RandomResizedCrop
+from noiseproof.data.input_checks import items
 from noiseproof.errors import InputError
 
 KEEP_COLOURS = (RandomCrop, RandomFlip, RandomResizedCrop, Cutout)
@@ -32,7 +33,8 @@ class Compose(Operation):
     """One operation after the other."""
 
     def __init__(self, operations: Sequence[Augmentation]) -> None:
-        self.operations = list(operations)
+        self.operations = items("operations", operations)
+        checks.require(all(map(callable, self.operations)), "operations", operations, "functions of images")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         for operation in self.operations:
@@ -129,12 +131,11 @@ class RandAugment(Operation):
         self.num_ops = checks.integer("num_ops", num_ops, 0, remedy="pass 0 for none")
         self.magnitude = checks.interval("magnitude", pair, 0, 10)
         self.p = probability("p", p)
-        for name in operations:
-            checks.choice("operation", name, OPERATIONS)
+        operations = tuple(checks.choice("operation", name, OPERATIONS) for name in items("operations", operations))
         if not operations:
             raise InputError("operations must name at least one operation, got none; leave it out for all of them")
         checks.choice("space", space, SPACES)
-        self.operations = tuple(operations)
+        self.operations = operations
         self.space = space
         self._code = torch.tensor([OPERATIONS.index(name) for name in operations])
         ranges = [SPACES[space][name] for name in OPERATIONS]
