@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adadelta, Adam, AdamW, Optimizer
 
 from noiseproof import checks
 from noiseproof.errors import InputError, unknown
+from noiseproof.runs.structure import Some
 
 Choice: TypeAlias = str | type[Optimizer] | Callable[[list[nn.Parameter]], Optimizer]
 
@@ -76,3 +79,14 @@ def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, wei
     if not isinstance(made, Optimizer):
         raise InputError(f"optimizer must make a torch.optim.Optimizer of the parameters, got {type(made).__name__}")
     return made
+
+
+def structure(optimizer: Optimizer) -> dict[str, Any]:
+    """The structure of the optimizer's state (runs/structure.py): what a step leaves, found by one on a copy."""
+    trial = copy.deepcopy(optimizer)
+    for group in trial.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    trial.step()
+    after = trial.state_dict()
+    return after | {"state": Some(after["state"])}  # parameters that had no gradient yet have none
