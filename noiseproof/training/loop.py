@@ -272,7 +272,7 @@ class Loop:
 
     def structure(self) -> dict[str, Any]:
         """What a saved state must look like (runs/structure.py): the loop's own, where that does not grow."""
-        own, count = self.state(), range(2**53)
+        own, count, named = self.state(), range(2**53), isinstance(self.call.model, str)
         figures = {...: float | None}
         position = {
             "order": Tensor | None, "weight": Tensor | None, "batches_done": count, "loss_sum": self.position.loss_sum,
@@ -280,7 +280,7 @@ class Loop:
         }  # fmt: skip
         return own | {
             "models": _tensors(own["models"]), "method": _tensors(own["method"]),
-            "optimizers": [optimizers.structure(optimizer) for optimizer in self.optimizers],
+            "optimizers": [optimizers.structure(optimizer, whole=named) for optimizer in self.optimizers],
             "rate": {"running_loss": float, "lowest_loss": float, "drops": count, "annealed": float | None},
             "epoch": range(self.run.epochs + 1), "step": count, "history": [figures, ...], "position": position,
         }  # fmt: skip

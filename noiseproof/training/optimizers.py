@@ -81,12 +81,16 @@ def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, wei
     return made
 
 
-def structure(optimizer: Optimizer) -> dict[str, Any]:
-    """The structure of the optimizer's state (runs/structure.py): what a step leaves, found by one on a copy."""
+def structure(optimizer: Optimizer, *, whole: bool) -> dict[str, Any]:
+    """The structure of the optimizer's state (runs/structure.py): what a step leaves, found by one on a copy.
+
+    Args:
+        whole: a step reaches every parameter. One that never had a gradient has no state.
+    """
     trial = copy.deepcopy(optimizer)
     for group in trial.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
     trial.step()
     after = trial.state_dict()
-    return after | {"state": Some(after["state"])}  # parameters that had no gradient yet have none
+    return after | {"state": ({}, after["state"]) if whole else Some(after["state"])}
