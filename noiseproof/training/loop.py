@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from noiseproof import schedules
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
-from noiseproof.runs import structure
 from noiseproof.runs.folder import RunFolder
-from noiseproof.training import distributed, optimizers
+from noiseproof.runs.structure import Damaged
+from noiseproof.training import distributed, optimizers, saved_state
 from noiseproof.training.batches import Batches, check_selection
 from noiseproof.training.interrupt import Interrupted, Signals
 from noiseproof.training.progress import Progress
@@ -270,31 +270,14 @@ class Loop:
             "position": self.position.state_dict(),
         }  # fmt: skip
 
-    def structure(self) -> dict[str, Any]:
-        """What a saved state must look like (runs/structure.py): the loop's own, where that does not grow."""
-        own, count, named = self.state(), range(2**53), isinstance(self.call.model, str)
-        figures = {...: float | None}
-        position = {
-            "order": Tensor | None, "weight": Tensor | None, "batches_done": count, "loss_sum": self.position.loss_sum,
-            "seconds": float, "epoch_seconds": float, "finished": bool,
-        }  # fmt: skip
-        return own | {
-            "models": _tensors(own["models"]), "method": _tensors(own["method"]),
-            "optimizers": [optimizers.structure(optimizer, whole=named) for optimizer in self.optimizers],
-            "rate": {"running_loss": float, "lowest_loss": float, "drops": count, "annealed": float | None},
-            "epoch": range(self.run.epochs + 1), "step": count, "history": [figures, ...], "position": position,
-        }  # fmt: skip
-
     def restore(self, path: Path, state: dict[str, Any]) -> None:
         """Put the saved state of a file back.
 
         Raises:
             Damaged: it is not the state of such a run.
         """
-        structure.check(path, state, self.structure())
-        _check_history(path, state)
-        _check_position(path, state["position"], len(self.run.data))
         run = self.run
+        saved_state.check(path, state, self.state(), self.optimizers, run, whole=isinstance(self.call.model, str))
         run.models.load_state_dict(state["models"])
         self.method.load_state_dict(state["method"])
         self.rate.load_state_dict(state["rate"])
@@ -309,7 +292,7 @@ class Loop:
             if run.device.type == "cuda":
                 torch.cuda.set_rng_state(state["generators"][3], run.device)
         except RuntimeError as error:
-            raise structure.Damaged(path, error) from error
+            raise Damaged(path, error) from error
         run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
         self.position = Position(**state["position"]).to(run.device)
 
@@ -320,28 +303,3 @@ def _restore_layout(optimizer: torch.optim.Optimizer) -> None:
         for key, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 state[key] = torch.empty_like(parameter).copy_(value)
-
-
-def _tensors(state: dict[str, Any]) -> dict[str, Any]:
-    """The structure of a module's state: what it keeps beside tensors is its own affair."""
-    return {key: value if isinstance(value, Tensor) else object for key, value in state.items()}
-
-
-def _check_history(path: Path, state: dict[str, Any]) -> None:
-    """A record for each epoch, with what every epoch has."""
-    history, every = state["history"], {"epoch", "step", "lr", "loss", "examples", "distance", "seconds"}
-    every |= {key for record in history for key in record if key.startswith(("train_", "val_", "test_"))}
-    whole = all(record.get(key) is not None for record in history for key in every)
-    whole = whole and (history or not state["position"]["finished"])
-    if not whole or [record["epoch"] for record in history] != list(range(1, state["epoch"] + 1)):
-        raise structure.Damaged(path, "its history lacks an epoch or a figure")
-
-
-def _check_position(path: Path, position: dict[str, Any], n: int) -> None:
-    """The rows of the epoch under way are of the data, each with its weight, if they have any."""
-    order, weight = position["order"], position["weight"]
-    if order is None:
-        return
-    rows = order.dtype == torch.int64 and order.ndim == 1 and len(order) and order.min() >= 0 and order.max() < n
-    if not rows or (weight is not None and (weight.dtype, weight.shape) != (torch.float32, order.shape)):
-        raise structure.Damaged(path, f"its order is not of the rows of {n} examples")

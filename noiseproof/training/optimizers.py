@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import nn
 from torch.optim import SGD, Adadelta, Adam, AdamW, Optimizer
 
 from noiseproof import checks
 from noiseproof.errors import InputError, unknown
-from noiseproof.runs.structure import Some
 
 Choice: TypeAlias = str | type[Optimizer] | Callable[[list[nn.Parameter]], Optimizer]
 
@@ -79,18 +76,3 @@ def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, wei
     if not isinstance(made, Optimizer):
         raise InputError(f"optimizer must make a torch.optim.Optimizer of the parameters, got {type(made).__name__}")
     return made
-
-
-def structure(optimizer: Optimizer, *, whole: bool) -> dict[str, Any]:
-    """The structure of the optimizer's state (runs/structure.py): what a step leaves, found by one on a copy.
-
-    Args:
-        whole: a step reaches every parameter. One that never had a gradient has no state.
-    """
-    trial = copy.deepcopy(optimizer)
-    for group in trial.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
-    trial.step()
-    after = trial.state_dict()
-    return after | {"state": ({}, after["state"]) if whole else Some(after["state"])}
