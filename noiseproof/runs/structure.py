@@ -64,7 +64,7 @@ def _mismatch_in_dict(value: dict[Any, Any], like: dict[Any, Any], at: str) -> s
         inside = (mismatch(one, like[...], f"{at}/{key}") for key, one in value.items())
         return _first(inside) if named else f"{at} has keys that are no text"
     odd = value.keys() - like.keys() if isinstance(like, Some) else value.keys() ^ like.keys()
-    for key in odd:
+    for key in sorted(odd, key=lambda key: (key not in like, str(key))):
         return f"{at}/{str(key)[:40]} is {'missing' if key in like else 'unknown'}"
     return _first(mismatch(one, like[key], f"{at}/{key}") for key, one in value.items())
 
