@@ -14,6 +14,7 @@ from runs.light import train
 from test_contract import KillAt, Killed, assert_same, without_times
 
 from noiseproof.errors import InputError
+from noiseproof.pretraining import pretrain
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import CHECKPOINT, CONFIG, INITIAL, LOCK, PREVIOUS, RunFolder
 from noiseproof.runs.loading import load_model
@@ -62,6 +63,15 @@ def test_a_folder_has_one_run_at_a_time(digits, killed):
     other.unlock()
     train(digits[0], killed, resume=True)
     assert not (killed / LOCK).exists()
+
+
+def test_pretraining_keeps_to_it_too(digits, tmp_path):
+    other = RunFolder(tmp_path)
+    other.lock()
+    with pytest.raises(InputError, match="is in use by a run that has not ended"):
+        pretrain("mlp(widths=[8])", digits[0], "moco", epochs=1, augment="none", probe_every=0, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    other.unlock()
 
 
 def test_the_command_line_says_so_before_it_reads_the_data(command):
