@@ -21,7 +21,18 @@ import typer
 from noiseproof import checks
 from noiseproof.cli.app import app, interruptible
 from noiseproof.errors import InputError
-from noiseproof.training.settings import DATA, RUN, SAME, TRAIN, Setting, count, setting, settings_of
+from noiseproof.training.settings import (
+    DATA,
+    RUN,
+    SAME,
+    TRAIN,
+    Fitting,
+    Pretraining,
+    Setting,
+    count,
+    setting,
+    settings_of,
+)
 
 Options = dict[str, Any]
 UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
@@ -183,12 +194,10 @@ def with_recipe(context: typer.Context) -> Options:
 
 def remembered(context: typer.Context) -> Options:
     """The options a run was begun with; those given again must agree, but for those that do not touch its result."""
-    from noiseproof.runs.folder import RunFolder
-
     out = context.params["out"]
     if out is None:
         raise InputError("--resume needs the run's folder; add --out runs/NAME")
-    saved = RunFolder(out).config()["command"]
+    saved = saved_command(out)
     if saved is None or not set(context.params) <= {*saved, *OF_THE_CALL}:
         raise InputError(
             f"the run in {out} was not begun by noiseproof {context.command.name}; go on as you began it: "
@@ -203,3 +212,24 @@ def remembered(context: typer.Context) -> Options:
                 "drop the option or choose another --out"
             )
     return saved | {"out": out}
+
+
+def saved_command(run: Path) -> Options | None:
+    """The options of the command that began a run, each of the type it has here; None if it was begun in Python.
+
+    Raises:
+        InputError: there is no run, or its config.json is damaged.
+    """
+    from noiseproof.runs.folder import CONFIG, RunFolder
+    from noiseproof.runs.structure import mismatch
+
+    saved = RunFolder(run).config()["command"]
+    kinds: dict[str, list[Any]] = {}  # the verbs differ in some
+    for settings in (Fitting, Pretraining, NoisySource):
+        for name, one in settings_of(settings).items():
+            kinds.setdefault(name, [None]).append(one.option or str)
+    for name, value in (saved or {}).items():
+        fits = mismatch(value, tuple(kinds.get(name, [object]))) is None and "\0" not in str(value)
+        if name not in OF_THE_CALL and not fits:
+            raise InputError(f"{run / CONFIG} is damaged: {name} is {str(value)!r:.40}; start afresh in another folder")
+    return saved

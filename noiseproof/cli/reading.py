@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from noiseproof.cli.options import NoisySource, Options
+from noiseproof.cli.options import NoisySource, Options, saved_command
 from noiseproof.errors import InputError
 from noiseproof.training.settings import settings_of
 
@@ -88,6 +88,9 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     folder.writes = distributed.is_main()
     if not resume:
         folder.ensure_free()
+    else:  # say so before the data is read
+        folder.lock()
+        folder.unlock()
     return folder
 
 
@@ -107,8 +110,6 @@ def command_of(run: Path) -> Options | None:
     Raises:
         InputError: there is no run.
     """
-    from noiseproof.runs.folder import RunFolder
-
     if not run.is_dir():
         raise InputError(f"there is no folder {run}; pass that of a finished run")
-    return RunFolder(run).config()["command"]
+    return saved_command(run)

@@ -22,6 +22,7 @@ from noiseproof.runs import checkpoint
 from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, faint_grid, name_axes, new_figure
 from noiseproof.runs.folder import INITIAL
 from noiseproof.runs.loading import load_model
+from noiseproof.runs.structure import mismatch
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,12 @@ def _initial_network(run: Path, models: nn.ModuleList, inputs: Tensor, calibrate
     state = checkpoint.load(run / INITIAL)
     if "buffers" not in state:
         raise InputError(f"{run / INITIAL} is of an earlier version, without batch statistics; train the run again")
-    saved, buffers = state["parameters"], dict(networks.named_buffers())
     current = [parameter for parameter in networks.parameters() if parameter.requires_grad]
-    if [tuple(p.shape) for p in current] != [tuple(p.shape) for p in saved]:
+    buffers = dict(networks.named_buffers())
+    if mismatch(state, {"parameters": current, "buffers": buffers}) is not None:
         raise InputError(f"{run / INITIAL} does not fit the network; pass model=, a function that makes it as it was")
     with torch.no_grad():
-        for parameter, value in zip(current, saved, strict=True):
+        for parameter, value in zip(current, state["parameters"], strict=True):
             parameter.copy_(value)
         for name, value in state["buffers"].items():
             buffers[name].copy_(value)

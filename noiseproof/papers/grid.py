@@ -20,6 +20,7 @@ from noiseproof.errors import InputError
 from noiseproof.papers.datadir import DataDir
 from noiseproof.papers.experiment import Cell, Done, Experiment
 from noiseproof.runs.provenance import machine
+from noiseproof.runs.structure import mismatch
 from noiseproof.training.interrupt import Interrupted
 from noiseproof.training.progress import counting
 
@@ -138,12 +139,12 @@ def _borrow(kind: str, wanted: set[str], own: Path) -> list[dict[str, Any]]:
 def _record(line: bytes) -> dict[str, Any] | None:
     """What a line of a log says; None where it is no record of a cell."""
     try:
-        record = json.loads(line)
+        record = files.parse_json(line)
     except ValueError:
         return None
-    if not isinstance(record, dict) or record.keys() - {"kind"} != {"cell", "figures", "seconds", "commit"}:
-        return None
-    return record if all(isinstance(record[key], dict) and record[key] for key in ("cell", "figures")) else None
+    kind = {"kind": str} if isinstance(record, dict) and "kind" in record else {}
+    whole = mismatch(record, {"cell": dict, "figures": dict, "seconds": float, "commit": str} | kind) is None
+    return record if whole and record["cell"] and record["figures"] else None
 
 
 def _work(

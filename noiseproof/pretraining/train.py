@@ -75,7 +75,7 @@ def pretrain(call: Pretraining) -> PretrainResult:
     if every is None:
         every = max(1, call.epochs // 20) if data.labeled else 0
 
-    with parts.randomness():
+    with parts.running():
         models = setup.build_models(model, 1, data, parts.device)
         backbone = as_backbone(models[0])
         make_head = partial(projection_head, backbone.num_features, call.dim, call.hidden)
@@ -97,9 +97,9 @@ def pretrain(call: Pretraining) -> PretrainResult:
             loop.train()
         if every and not set(probes.keys) <= set(run.history[-1]):  # the schedule ended the run
             run.history[-1] |= distributed.from_main(probes.measure)
-    result = PretrainResult(run, method, features, probes.bank, probes.queries, at_random)
-    if parts.folder is not None and distributed.is_main():
-        result.save(parts.folder.path)
+        result = PretrainResult(run, method, features, probes.bank, probes.queries, at_random)
+        if parts.folder is not None and distributed.is_main():
+            result.save(parts.folder.path)
     return result
 
 

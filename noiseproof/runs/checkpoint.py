@@ -1,12 +1,13 @@
 """Save and load a run's state, atomically and without pickle.
 
-A checkpoint is one safetensors file: tensors in its body, everything else as JSON in its header. One file, replaced in
-one system call, is either the old state or the new one, whenever the process is killed.
+A checkpoint is one safetensors file: tensors in its body, everything else as JSON in its header, with a checksum of
+both. One file, replaced in one system call, is either the old state or the new one, whenever the process is killed.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import torch
 from torch import Tensor
 
 from noiseproof.errors import InputError
-from noiseproof.files import write_atomically
+from noiseproof.files import parse_json, write_atomically
+from noiseproof.runs.structure import Damaged
 
 _KEY = "noiseproof"
 _FORMAT = 1
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Save a nested state of dicts, lists, tensors, numbers, strings and None.
+def save(path: Path, state: dict[str, Any], *, keep: Path | None = None) -> None:
+    """Save a nested state of dicts, lists, tensors, numbers, strings and None; what stood at `path` moves to `keep`.
 
     Raises:
         InputError: the file cannot be written.
@@ -32,7 +34,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
     tensors: dict[str, Tensor] = {}
     tree = _pack(state, "", tensors)
-    header = {_KEY: json.dumps({"format": _FORMAT, "tree": tree})}
+    header = {_KEY: json.dumps({"format": _FORMAT, "tree": tree, "crc": _checksum(tree, tensors)})}
 
     def write(temporary: Path) -> None:
         try:
@@ -40,7 +42,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
-    write_atomically(path, write)
+    write_atomically(path, write, keep=keep)
 
 
 def load(path: Path, *, plain: str | None = None) -> dict[str, Any]:
@@ -61,15 +63,33 @@ def load(path: Path, *, plain: str | None = None) -> dict[str, Any]:
             metadata = file.metadata()
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or no checkpoint ({error}); fetch it again, or begin anew") from error
+        raise Damaged(path, error) from error
     if metadata is None or _KEY not in metadata:
         if plain is not None:
             return {plain: tensors}
-        raise InputError(f"{path} is a safetensors file but not a noiseproof checkpoint; choose another file or folder")
-    header = json.loads(metadata[_KEY])
-    if header["format"] != _FORMAT:
-        raise InputError(f"{path} has checkpoint format {header['format']}, this version reads {_FORMAT}; start afresh")
-    return _unpack(header["tree"], tensors)
+        raise Damaged(path, "it is safetensors, but not a noiseproof checkpoint")
+    try:
+        header = parse_json(metadata[_KEY])
+        written = header["format"]
+        state = _unpack(header["tree"], tensors) if written == _FORMAT else {}
+        if not isinstance(state, dict):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, AttributeError):  # what JSON of another structure leads to
+        raise Damaged(path, "its header is not as it was written") from None
+    if written != _FORMAT:
+        raise Damaged(path, f"its format is {written!r:.20}, this version reads {_FORMAT}")
+    if "crc" in header and header["crc"] != _checksum(header["tree"], tensors):  # earlier versions wrote none
+        raise Damaged(path, "its checksum is another")
+    return state
+
+
+def _checksum(tree: Any, tensors: dict[str, Tensor]) -> int:
+    """A checksum of all that is saved, and of nothing that the file's layout decides."""
+    shapes = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in sorted(tensors.items())]
+    crc = zlib.crc32(json.dumps([tree, shapes]).encode())
+    for _, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc
 
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -88,6 +108,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    """What `_pack` made JSON of; any of several errors where this is not that."""
     [(kind, content)] = tree.items()
     if kind == "tensor":
         return tensors[content]
@@ -95,4 +116,6 @@ def _unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return {key: _unpack(item, tensors) for key, item in content}
     if kind == "list":
         return [_unpack(item, tensors) for item in content]
-    return content
+    if kind == "value" and not isinstance(content, dict | list):
+        return content
+    raise ValueError(kind)

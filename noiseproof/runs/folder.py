@@ -1,12 +1,19 @@
-"""A run's folder: config.json, history.jsonl, checkpoint.safetensors, and what the result adds."""
+"""A run's folder: config.json, history.jsonl, the last two checkpoints, and what the result adds.
+
+While a run writes to it, the folder is locked; the lock is the operating system's and ends with the process.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import warnings
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,16 +22,24 @@ from noiseproof import files
 from noiseproof.data import LabeledData
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
-from noiseproof.runs import checkpoint
+from noiseproof.runs import checkpoint, structure
+from noiseproof.runs.structure import Damaged
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"  # the one before it, while the run goes on
 INITIAL = "initial.safetensors"
 CONFIG = "config.json"
 HISTORY = "history.jsonl"
+LOCK = ".lock"
 RESULTS = (
     "summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
+_SCALAR = str | int | float | bool | None
+_CONFIG = {"call": {...: object}, "command": (None, {...: _SCALAR}), "notes": {...: object}}
 
 
 def describe(value: Any) -> Any:
@@ -69,6 +84,49 @@ class RunFolder:
         self.path, self.command = Path(path), command
         self.hint = hint or "go on by the same call with resume=True"
         self.writes = True  # of several processes only the main one does
+        self._lock: BaseFileLock | None = None
+        self._spoilt = False  # whether the newest checkpoint is damaged
+
+    def __enter__(self) -> RunFolder:
+        """While entered, what `create` or `resume` locks stays so; after a whole run one checkpoint is left."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self.writes and (self.path / CHECKPOINT).exists():
+            (self.path / PREVIOUS).unlink(missing_ok=True)
+        self.unlock()
+
+    def lock(self) -> None:
+        """Let no other process write here, until `unlock` or the end of this process, however it comes.
+
+        Raises:
+            InputError: another one is writing.
+        """
+        from filelock import FileLock, Timeout
+
+        if not self.writes:
+            return
+        lock = FileLock(self.path / LOCK)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(
+                f"{self.path} is in use by a run that has not ended; wait for it, stop it, or choose another folder"
+            ) from None
+        except OSError:  # no locks on this file system; or no writing, of which the first file will tell
+            return
+        self._lock = lock
+
+    def unlock(self) -> None:
+        """Let others write here."""
+        if self._lock is not None:
+            with suppress(OSError):  # Windows removes no open file
+                (self.path / LOCK).unlink()
+            self._lock.release()
+            self._lock = None
 
     def ensure_free(self) -> None:
         """Raise an InputError if there is a run here already."""
@@ -76,7 +134,7 @@ class RunFolder:
             return
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; choose a folder for the run")
-        if (self.path / CHECKPOINT).exists():
+        if any((self.path / name).exists() for name in (CHECKPOINT, PREVIOUS)):
             raise InputError(f"{self.path} already holds a run; resume it, or choose another folder")
         taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
         if taken and not self._is_unborn(taken):
@@ -96,30 +154,48 @@ class RunFolder:
         """Begin a new run here, by the call that describes it."""
         from noiseproof import __version__
 
-        self.ensure_free()
         if not self.writes:
             return
+        self.lock()
+        self.ensure_free()
         versions = {"noiseproof": __version__, "torch": torch.__version__}
         config = versions | {"command": self.command, "call": call, "notes": notes or {}}
         files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
         files.write_text(self.path / HISTORY, "")
 
-    def resume(self, call: dict[str, Any]) -> dict[str, Any]:
-        """The saved state of the run here, which must have been begun by the same `call`."""
+    def resume(self, call: dict[str, Any], restore: Callable[[Path, dict[str, Any]], None]) -> None:
+        """Take up the run here, which must have been begun by the same `call`.
+
+        Args:
+            restore: puts the state that a file holds in place, or raises an InputError. Should the newest checkpoint
+                be damaged, it is called with the one before.
+        """
+        self.lock()
         saved = self.config()["call"]
-        state = checkpoint.load(self.path / CHECKPOINT)
-        if "position" not in state:
-            raise InputError(f"{self.path / CHECKPOINT} is not the checkpoint of a run; start afresh in another folder")
         for key in call:
             if saved.get(key) != call[key]:
                 raise InputError(
                     f"{self.path} was begun with {key}={saved.get(key)!r}, this call has {call[key]!r}; "
                     f"resume with the same {key} or choose another folder"
                 )
+        newest, previous = self.path / CHECKPOINT, self.path / PREVIOUS
+        if not newest.exists() and previous.exists():  # killed while the newest was put in its place
+            newest = previous
+        try:
+            state = self._restored(newest, restore)
+        except Damaged as damage:
+            if newest == previous or not previous.exists():
+                raise
+            state, self._spoilt = self._restored(previous, restore), True
+            warnings.warn(f"{damage.found}; going on from the one before it, after step {state['step']}", stacklevel=2)
         if self.writes:
             for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
                 leftover.unlink()
             self.write_history(state["history"])  # epochs after the checkpoint will be run again
+
+    def _restored(self, path: Path, restore: Callable[[Path, dict[str, Any]], None]) -> dict[str, Any]:
+        state = checkpoint.load(path)
+        restore(path, state)
         return state
 
     def config(self) -> dict[str, Any]:
@@ -132,20 +208,23 @@ class RunFolder:
         if not path.is_file():
             raise InputError(f"there is no run in {self.path}; start it afresh, or name the folder of one")
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-            command = config.get("command")
-            return {
-                "call": dict(config["call"]),
-                "command": None if command is None else dict(command),
-                "notes": dict(config["notes"]),
-            }
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"{path} is damaged; start afresh in another folder") from None
+            config = files.parse_json(path.read_bytes())
+            parts = {key: config[key] for key in _CONFIG}
+        except (ValueError, KeyError, TypeError):
+            parts = {}
+        if structure.mismatch(parts, _CONFIG) is not None:
+            raise InputError(f"{path} is damaged; start afresh in another folder")
+        return parts
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint."""
-        if self.writes:
-            checkpoint.save(self.path / CHECKPOINT, state)
+        """Replace the checkpoint, and keep it as the one before."""
+        if not self.writes:
+            return
+        newest = self.path / CHECKPOINT
+        if self._spoilt:  # it must not take the place of a good one
+            newest.unlink()
+            self._spoilt = False
+        checkpoint.save(newest, state, keep=self.path / PREVIOUS)
 
     def write_history(self, history: list[dict[str, Any]]) -> None:
         """Write the history anew."""
@@ -170,5 +249,7 @@ class RunFolder:
 
     def load_initial(self, like: list[Tensor]) -> list[Tensor]:
         """The weights the run began with, laid out like the given ones."""
-        saved = checkpoint.load(self.path / INITIAL)["parameters"]
-        return [torch.empty_like(p).copy_(value) for p, value in zip(like, saved, strict=True)]
+        path = self.path / INITIAL
+        state = checkpoint.load(path)
+        structure.check(path, state.get("parameters"), like)
+        return [torch.empty_like(p).copy_(value) for p, value in zip(like, state["parameters"], strict=True)]

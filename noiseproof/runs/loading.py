@@ -20,7 +20,7 @@ from noiseproof.data.input_form import InputForm
 from noiseproof.device import pick_device
 from noiseproof.errors import InputError
 from noiseproof.models import Backbone
-from noiseproof.runs import checkpoint
+from noiseproof.runs import checkpoint, structure
 from noiseproof.runs.trained import Features, Predictor, without_head
 
 Maker = str | Callable[[], nn.Module]  # a network's name, or a function that makes it
@@ -29,6 +29,13 @@ Weights = dict[str, Tensor]  # and buffers, by name
 _FINISHED = "pass the folder of a finished run"
 _EITHER = f"{_FINISHED} of pretrain or fit"
 _OTHERS_HEAD = "fc."  # torchvision's and timm's
+_WEIGHTS = {...: Tensor}
+# The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack the first two.
+_EARLIER: dict[str, Any] = {"unit": None, "feature_names": None}
+_FILE = {
+    "unit": bool | None, "feature_names": (None, [str, ...]), "input_shape": [range(1, 2**31), ...],
+    "normalize": {"mean": Tensor, "std": Tensor}, "architecture": str | None,
+}  # fmt: skip
 
 
 def load_model(run: str | Path, model: Maker | None = None, device: str | torch.device = "cpu") -> Predictor:
@@ -44,8 +51,10 @@ def load_model(run: str | Path, model: Maker | None = None, device: str | torch.
     """
     path = _find(run, Predictor.file, remedy=_FINISHED)
     state = checkpoint.load(path)
-    if "class_names" not in state:
+    if "class_names" not in state or not state.get("models"):
         raise InputError(f"{path} holds no trained model; {_FINISHED}")
+    state = _EARLIER | state
+    structure.check(path, state, _FILE | {"models": [_WEIGHTS, ...], "class_names": [str, ...]})
     names = tuple(state["class_names"])
     networks, normalize, form, name = _restore(path, state, state["models"], model, device, len(names))
     return Predictor(networks, normalize, names, form, name)
@@ -60,6 +69,8 @@ def load_backbone(run: str | Path, model: Maker | None = None, device: str | tor
     weights, state, path = _read_backbone(run)
     if "input_shape" not in state:
         raise InputError(f"{path} holds weights alone; {_EITHER}")
+    state = {key: value for key, value in (_EARLIER | state).items() if key in _FILE}
+    structure.check(path, state, _FILE)
     networks, normalize, form, name = _restore(path, state, [weights], model, device)
     return Features(as_backbone(networks[0]), normalize, form, name)
 
@@ -139,9 +150,10 @@ def _read_backbone(run: str | Path) -> tuple[Weights, dict[str, Any], Path]:
     except InputError as error:
         raise InputError(f"{path} holds no weights that can be read; {_EITHER}, or a .safetensors file") from error
     trained = state.get("models")
-    weights = state.get("backbone") or (trained[0] if isinstance(trained, list) else None)
+    weights = state.get("backbone") or (trained[0] if trained and isinstance(trained, list) else None)
     if weights is None:
         raise InputError(f"{path} holds no backbone; {_EITHER}")
+    structure.check(path, [weights, state.get("architecture")], [_WEIGHTS, str | None])
     return without_head(weights), state, path
 
 
@@ -161,12 +173,35 @@ def _restore(
     if make is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
     form = InputForm.from_state(state)
+    if isinstance(make, str):
+        _check_size(path, make, form, num_classes, weights)
     networks = [_build(make, form, num_classes or 2) for _ in weights]
     for network, own in zip(networks, weights, strict=True):
         _fill(network, own if num_classes else _with_own_head(as_backbone(network), own), path)
     place = pick_device(device)
     normalize = Normalize(state["normalize"]["mean"], state["normalize"]["std"]).to(place)
+    if [len(normalize.mean)] != state["input_shape"][:1]:
+        raise structure.Damaged(path, f"{len(normalize.mean)} means for inputs of shape {form.shape}")
     return nn.ModuleList(networks).to(place).eval(), normalize, form, make if isinstance(make, str) else None
+
+
+def _check_size(path: Path, name: str, form: InputForm, num_classes: int | None, weights: list[Weights]) -> None:
+    """Refuse to build what is larger than the file: a damaged name or shape may ask for more than any memory."""
+    try:
+        with torch.device("meta"):
+            own = _build(name, form, num_classes or 2).state_dict()
+    except (RuntimeError, OverflowError) as error:  # sizes that cannot even be counted
+        raise structure.Damaged(path, f"{name:.60} cannot be built") from error
+    size, held = _numbers(own), min(map(_numbers, weights), default=0)
+    if size > (held if num_classes else 3 * held + 2):  # of a backbone, a head for two classes is not in the file
+        raise InputError(
+            f"{path} does not fit the network: {name:.60} has {size:,} numbers, the file {held:,}; "
+            "choose the model it was trained with"
+        )
+
+
+def _numbers(weights: Weights) -> int:
+    return sum(value.numel() for value in weights.values())
 
 
 def _build(make: Maker, form: InputForm, num_classes: int = 2) -> nn.Module:

@@ -48,7 +48,7 @@ def fit(call: Fitting) -> FitResult:
     some = _some(len(train), call.eval_examples)
     evaluate = Evaluation(some, val=held_out, test=None if test is None else test.clean())
 
-    with parts.randomness():
+    with parts.running():
         models = setup.build_models(model, method.num_models, train, parts.device)
         if call.init is not None and not call.resume:
             start_from(models, call.init)
@@ -62,8 +62,8 @@ def fit(call: Fitting) -> FitResult:
             kept = loop.train()
         architecture = model if isinstance(model, str) else None
         result = conclude(run, method, call.data, rows, test, architecture, kept)
-    if parts.folder is not None:
-        result.save(parts.folder.path, score_test=call.score_test)
+        if parts.folder is not None:
+            result.save(parts.folder.path, score_test=call.score_test)
     return result
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from noiseproof import checks, schedules
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.folder import RunFolder
-from noiseproof.training import distributed, optimizers
+from noiseproof.runs.structure import Damaged
+from noiseproof.training import distributed, optimizers, saved_state
 from noiseproof.training.batches import Batches, check_selection
 from noiseproof.training.interrupt import Interrupted, Signals
 from noiseproof.training.progress import Progress
@@ -84,7 +86,7 @@ class Loop:
         if self.folder is None:
             return
         if self.call.resume:
-            self.restore(self.folder.resume(description))
+            self.folder.resume(description, self.restore)
             self.initial = self.folder.load_initial(self.initial)
         else:
             self.folder.create(description, self.call.notes)
@@ -270,9 +272,14 @@ class Loop:
             "position": self.position.state_dict(),
         }  # fmt: skip
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Put a saved state back."""
+    def restore(self, path: Path, state: dict[str, Any]) -> None:
+        """Put the saved state of a file back.
+
+        Raises:
+            Damaged: it is not the state of such a run.
+        """
         run = self.run
+        saved_state.check(path, state, self.state(), self.optimizers, run, whole=isinstance(self.call.model, str))
         run.models.load_state_dict(state["models"])
         self.method.load_state_dict(state["method"])
         self.rate.load_state_dict(state["rate"])
@@ -280,11 +287,14 @@ class Loop:
             optimizer.load_state_dict(saved)
             _restore_layout(optimizer)
         run.lr = self.optimizers[0].param_groups[0]["lr"]
-        run.generator.set_state(state["generators"][0])
-        self.batches.generator.set_state(state["generators"][1][distributed.rank()].clone())
-        torch.set_rng_state(state["generators"][2])
-        if run.device.type == "cuda":
-            torch.cuda.set_rng_state(state["generators"][3], run.device)
+        try:
+            run.generator.set_state(state["generators"][0])
+            self.batches.generator.set_state(state["generators"][1][distributed.rank()].clone())
+            torch.set_rng_state(state["generators"][2])
+            if run.device.type == "cuda":
+                torch.cuda.set_rng_state(state["generators"][3], run.device)
+        except RuntimeError as error:
+            raise Damaged(path, error) from error
         run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
         self.position = Position(**state["position"]).to(run.device)
 

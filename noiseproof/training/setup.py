@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -55,9 +55,12 @@ class Setup:
         check_memory(what, 4 * size * values, "lower the batch size, the size of the images or the number of views")
 
     @contextmanager
-    def randomness(self) -> Iterator[None]:
-        """Random numbers as the seed has them; the caller's own random state is left alone."""
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+    def running(self) -> Iterator[None]:
+        """Random numbers as the seed has them; the caller's own are left alone. No other run may use the folder."""
+        with (
+            self.folder or nullcontext(),
+            torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []),
+        ):
             torch.manual_seed(self.call.seed)
             yield
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.csv
 import pytest
 import torch
 from PIL import Image
@@ -663,3 +665,20 @@ def test_image_folders_with_litter_links_and_trains(make: Any) -> None:
     assert load(cities / "train").class_names == ("2019", "2020")
     (cities / "bus").rename(cities / "dev")
     assert [data.class_names for data in load_pair(cities)] == [("2019", "2020")] * 2
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+def test_arrow_reads_csv_from_memory_of_its_own(tmp_path, monkeypatch, name):
+    """Its threads may outlive the reading, and must not wait for Python's lock when the interpreter ends."""
+    rows = "x,label\n" + "".join(f"{i},{i % 2}\n" for i in range(200_000))
+    (tmp_path / name).write_bytes(gzip.compress(rows.encode()) if name.endswith("gz") else rows.encode())
+    read_csv, held = pyarrow.csv.read_csv, []
+
+    def read(content, **options):
+        held.append(pyarrow.total_allocated_bytes() - before)
+        return read_csv(content, **options)
+
+    monkeypatch.setattr("pyarrow.csv.read_csv", read)
+    before = pyarrow.total_allocated_bytes()
+    assert len(load(tmp_path / name)) == 200_000
+    assert held[0] >= len(rows)

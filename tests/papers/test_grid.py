@@ -112,7 +112,8 @@ def test_the_damaged_log_of_another_experiment_is_passed_over(tmp_path: Path) ->
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "cells.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
     assert grid._borrow("fit", {"{}"}, tmp_path / "own" / "cells.jsonl") == []
-    for line in (*lines, b'{"cell": {"x": 0}, "figures": {}, "seconds": 1, "commit": ""}'):
+    odd = b'{"cell": {"x": 0}, "figures": {"y": 1}, "seconds": 1, "commit": 5}'
+    for line in (*lines, b"[" * 5000, odd, b'{"cell": {"x": 0}, "figures": {}, "seconds": 1, "commit": ""}'):
         (tmp_path / "own").mkdir(exist_ok=True)
         (tmp_path / "own" / "cells.jsonl").write_bytes(line + b"\n")
         with pytest.raises(InputError, match="is damaged; move it away"):

@@ -13,7 +13,8 @@ from torch import nn
 from noiseproof.data import LabeledData
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
-from noiseproof.runs.loading import load_model
+from noiseproof.runs import checkpoint
+from noiseproof.runs.loading import load_backbone, load_model
 from noiseproof.training.fit import fit
 
 
@@ -83,3 +84,44 @@ def test_columns_are_matched_by_name(tmp_path):
     with pytest.raises(InputError, match="the feature 'near' is missing; the columns are far, count"):
         model.predict_proba({name: table[name] for name in ("far", "count")})
     assert model.predict_proba({name: [] for name in table}).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"architecture": "mlp(widths=[1000000000])"}, "does not fit the network: .* has 75,000,000,010 numbers"),
+        ({"architecture": f"mlp(widths=[{10**18}])"}, "cannot be built"),
+        ({"architecture": 5}, "damaged or no checkpoint .*/architecture is int"),
+        ({"input_shape": [1, 2**30, 2**30]}, "cannot be built"),
+        ({"input_shape": "8"}, "/input_shape is str"),
+        ({"class_names": [1, 2]}, "/class_names/0 is int"),
+        ({"models": []}, "holds no trained model"),
+        ({"models": [{"head.bias": 1}]}, "/models/0/head.bias is int"),
+        ({"normalize": {"mean": torch.zeros(1)}}, "/normalize/std is missing"),
+        ({"normalize": {"mean": torch.zeros(3), "std": torch.ones(3)}}, "3 means for inputs of shape"),
+    ],
+)
+def test_a_file_that_was_tampered_with(trained, tmp_path, change, words):
+    """What it declares is compared with what it holds, before memory is taken for it."""
+    checkpoint.save(tmp_path / "model.safetensors", checkpoint.load(trained / "model.safetensors") | change)
+    with pytest.raises(InputError, match=words):
+        load_model(tmp_path)
+    if "class_names" not in change and "models" not in change:
+        with pytest.raises(InputError):
+            load_backbone(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(digits, tmp_path_factory):
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit("mlp(widths=[8])", digits[0], "ce", epochs=1, out=folder, device="cpu")
+    return folder
+
+
+def test_a_byte_that_changed_is_found_by_the_checksum(trained, tmp_path):
+    content = bytearray((trained / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="its checksum is another"):
+        load_model(tmp_path)

@@ -14,6 +14,7 @@ from noiseproof.data.readers.base import first_bytes
 from noiseproof.errors import InputError, damage
 
 _REMEDY = "write or fetch it again"
+_CHUNK = 1 << 24
 
 
 def is_parquet(path: Path) -> bool:
@@ -88,15 +89,15 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
 
 def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
     with damage(f"{path} is damaged", _REMEDY), pa.input_stream(path, compression="detect") as stream:
-        content = stream.read()
+        content = _read_all(stream)
     try:
-        header = content.split(b"\n", 1)[0].decode("utf-8-sig")
+        header = bytes(re.match(rb"[^\n]*", content)[0]).decode("utf-8-sig")  # type: ignore[index]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
     parse = csv.ParseOptions(delimiter=delimiter(header), newlines_in_values=True)
     convert = csv.ConvertOptions(include_columns=columns or [])
     try:
-        table = csv.read_csv(pa.py_buffer(content), parse_options=parse, convert_options=convert)
+        table = csv.read_csv(content, parse_options=parse, convert_options=convert)
     except pa.ArrowException as error:
         raise _unreadable(path, content, parse) from error
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
@@ -105,11 +106,23 @@ def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
     return table
 
 
-def _unreadable(path: Path, content: bytes, parse: csv.ParseOptions) -> InputError:
+def _read_all(stream: pa.NativeFile) -> pa.Buffer:
+    """The rest of a stream, in memory that is Arrow's own.
+
+    Its threads may let go of what `read_csv` was given after that has returned. To let go of memory of Python's they
+    take its lock, and where the interpreter is ending by then, that ends them, and the process with an abort.
+    """
+    sink = pa.BufferOutputStream()
+    while chunk := stream.read(_CHUNK):
+        sink.write(chunk)
+    return sink.getvalue()
+
+
+def _unreadable(path: Path, content: pa.Buffer, parse: csv.ParseOptions) -> InputError:
     """What is wrong with a CSV file: of pyarrow's readers only that with one thread knows the line."""
     reason = "it is read by one thread alone"
     try:
-        csv.read_csv(pa.py_buffer(content), read_options=csv.ReadOptions(use_threads=False), parse_options=parse)
+        csv.read_csv(content, read_options=csv.ReadOptions(use_threads=False), parse_options=parse)
     except pa.ArrowException as error:
         reason = " ".join(str(error).split())
     ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason)
