@@ -223,7 +223,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     }),
     nf.probe.probe: ({"features": 5, "train": DATA, "test": DATA}, {}),
     MODEL.predict_proba: ({"inputs": X}, {"inputs": [*NO_ARRAY, X[:, :2], X * math.nan]}),
-    nf.load_model: ({"run": "nowhere"}, {"run": ["no such run"], "device": [5, "gpu"]}),
+    nf.load_model: ({"run": "nowhere"}, {"run": ["no such run", 5, None, b"run"], "device": [5, "gpu"]}),
     nf.augment.policy: ({"name": "weak", "image_size": 8}, {"name": [*NO_TEXT, None, "wek"], "image_size": NO_NUMBER}),
     nf.models.build: ({"name": "mlp", "input_shape": (4,), "num_classes": 3}, {
         "name": [*NO_TEXT, None, "mpl"], "input_shape": [None, 5, "x", (0,), (HUGE,), ("x",), (10**12,)],

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import files, models
+from noiseproof import checks, files, models
 from noiseproof.calls import split_call
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.device import pick_device
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, reason
 from noiseproof.models import Backbone
 from noiseproof.runs import checkpoint, structure
 from noiseproof.runs.trained import Features, Predictor, without_head
@@ -135,6 +135,7 @@ def as_backbone(network: nn.Module) -> Backbone:
 
 def _find(run: str | Path, *names: str, remedy: str) -> Path:
     """The first of these files in a run's folder, or the file that is given."""
+    checks.require(isinstance(run, str | Path), "run", run, "the path of a run's folder")
     choices = [Path(run) / name for name in names] if Path(run).is_dir() else [Path(run)]
     for choice in choices:
         if choice.is_file():
@@ -229,6 +230,5 @@ def _fill(network: nn.Module, weights: Weights, source: Path | Features, name: s
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
         remedy = f"choose the model it was trained with{'' if name is None else f', {name}'}"
-        raise InputError(f"{source} does not fit the network: {reason}; {remedy}") from error
+        raise InputError(f"{source} does not fit the network: {reason(error)}; {remedy}") from error
