@@ -19,8 +19,8 @@ import torch
 from common import machine, show, write
 from torch import Tensor
 
-from noiseproof.papers.label_noise import annealing
-from noiseproof.papers.label_noise.annealing import Data, Net
+from noiseproof_papers.label_noise import annealing
+from noiseproof_papers.label_noise.annealing import Data, Net
 
 D, M, STEPS, RATE, DELTA = 500, 300, 100_000, 0.1, 0.05
 FEWER = {"plain": 20, "autograd": 50}  # times fewer steps, for the loops that are slow

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import noiseproof
+import noiseproof_papers
 
-ROOT = Path(noiseproof.__file__).parent
+ROOT, PAPERS = (Path(str(package.__file__)).parent for package in (noiseproof, noiseproof_papers))
 LAYERS = (  # each imports from those before it, and from itself
     "errors checks calls device files jit schedules", "data", "models", "auditing", "coreset", "method", "methods",
-    "runs", "training", "pretraining", "jacobian", "recipes", "cli", "papers",
+    "runs", "training", "pretraining", "jacobian", "recipes", "cli",
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
@@ -36,6 +37,7 @@ def test_imports_point_down(path: Path) -> None:
     own = path.relative_to(ROOT).with_suffix("").parts
     for name in imported(path):
         package, _, rest = name.partition(".")
+        assert package != "noiseproof_papers", f"{path} imports {name}: the product knows nothing of the papers"
         part = rest.split(".")
         if package != "noiseproof" or part[0] == "__version__":
             continue
@@ -43,6 +45,15 @@ def test_imports_point_down(path: Path) -> None:
         hidden = [place for place, word in enumerate(part) if word.startswith("_") and not word.startswith("__")]
         if hidden:
             assert tuple(part[: hidden[0]]) == own[: hidden[0]], f"{path} imports {name}, private to another folder"
+
+
+@pytest.mark.parametrize("path", sorted(PAPERS.rglob("*.py")), ids=lambda path: str(path.relative_to(PAPERS)))
+def test_papers_keep_to_what_is_public(path: Path) -> None:
+    own = ("noiseproof_papers", *path.relative_to(PAPERS).with_suffix("").parts)
+    for part in (name.split(".") for name in imported(path)):
+        hidden = [place for place, word in enumerate(part) if word.startswith("_") and not word.startswith("__")]
+        if part[0].startswith("noiseproof") and hidden:
+            assert tuple(part[: hidden[0]]) == own[: hidden[0]], f"{path} imports {'.'.join(part)}, which is private"
 
 
 def test_every_module_has_its_layer() -> None:
@@ -54,7 +65,7 @@ def test_every_module_has_its_layer() -> None:
     [
         ("import noiseproof.cli", "torch"),
         ("import noiseproof; noiseproof.load_model", "noiseproof.training.loop"),
-        ("import noiseproof; noiseproof.fit", "noiseproof.papers"),
+        ("import noiseproof; noiseproof.fit", "noiseproof_papers"),
     ],
 )
 def test_nothing_heavy_is_imported_in_passing(statement: str, absent: str) -> None:

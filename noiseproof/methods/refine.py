@@ -14,8 +14,8 @@ No gradient flows through p, α and hence ỹ. The gradient of ℓ_i at the logi
     f(x_i) − ỹ_i = (1 − α_i)(f(x_i) − y_i) + α_i (f(x_i) − p_i)
 
 so with x̃_i = x_i and τ′ = 1 the second term is zero, and the refinery only gives examples weights 1 − α_i: it slows
-the memorising of wrong labels and does not prevent it (papers/sane/contrast.py). τ′ < 1, or a second view, keeps it:
-for α_i > ½ a network that is sure of another class than the given one is left in peace.
+the memorising of wrong labels and does not prevent it (noiseproof_papers/sane/contrast.py). τ′ < 1, or a second view,
+keeps it: for α_i > ½ a network that is sure of another class than the given one is left in peace.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
         raise Began
 
     monkeypatch.setattr(Loop, "train", begin)
-    monkeypatch.setattr("noiseproof.papers.grid._work", begin)
+    monkeypatch.setattr("noiseproof_papers.grid._work", begin)
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["noiseproof", *arguments])

@@ -69,7 +69,7 @@ def test_without_confidence_it_is_cross_entropy() -> None:
 
 
 def test_own_unsharpened_guesses_are_weights_and_no_more() -> None:
-    """The gradient is (1 − α)(f − y): what papers/sane/contrast.py says of x̃ = x."""
+    """The gradient is (1 − α)(f − y): what noiseproof_papers/sane/contrast.py says of x̃ = x."""
     logits, _, label = batch(1, 6, 4, 2.0)
     logits.requires_grad_()
     RefineLoss(m2=3.0, sharpness=1.0, ramp=0.0, reduction="sum")(logits, label, 0.0).backward()

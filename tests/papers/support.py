@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Cell, Done, Experiment
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.experiment import Cell, Done, Experiment
 
 
 def run(experiment: Experiment, cells: list[Cell]) -> list[Done]:

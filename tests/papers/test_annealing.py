@@ -14,9 +14,9 @@ from reference import annealing as slow
 from torch import Tensor
 
 from noiseproof.errors import InputError
-from noiseproof.papers.label_noise import annealing
-from noiseproof.papers.label_noise.annealing import Data, Net
-from noiseproof.papers.label_noise.probe import Probe
+from noiseproof_papers.label_noise import annealing
+from noiseproof_papers.label_noise.annealing import Data, Net
+from noiseproof_papers.label_noise.probe import Probe
 
 F64 = torch.float64
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from papers.support import run, shown
 
-from noiseproof.papers.experiment import Experiment
-from noiseproof.papers.label_noise import annealing_figures
-from noiseproof.papers.label_noise.annealing_figures import Curves, Regimes, interval
+from noiseproof_papers.experiment import Experiment
+from noiseproof_papers.label_noise import annealing_figures
+from noiseproof_papers.label_noise.annealing_figures import Curves, Regimes, interval
 
 TINY = {"d": 10, "m": 20, "r": 1.0, "q_scale": 3.0, "eta1": 0.5, "eta2": 0.1, "eta_full": 0.5, "time": 60.0}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from papers.support import shown
 
 from noiseproof import recipes
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Done
-from noiseproof.papers.label_noise.network_figures import COLOURS, Figure2, Stacks
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.experiment import Done
+from noiseproof_papers.label_noise.network_figures import COLOURS, Figure2, Stacks
 
 
 def test_equally_many_iterations_and_the_papers_recipes() -> None:

@@ -13,9 +13,9 @@ from reference import clusterbounds as further
 from reference import clusters as slow
 from torch import Tensor
 
-from noiseproof.papers.early_stopping import bounds as clusterbounds
-from noiseproof.papers.early_stopping import clusters
-from noiseproof.papers.early_stopping.clusters import ACTIVATIONS, Clusters, Net
+from noiseproof_papers.early_stopping import bounds as clusterbounds
+from noiseproof_papers.early_stopping import clusters
+from noiseproof_papers.early_stopping.clusters import ACTIVATIONS, Clusters, Net
 
 SMOOTH = ["softplus", "erf"]
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from reference import contrast as slow
 
 from noiseproof.errors import InputError
-from noiseproof.papers.early_stopping import bounds as clusterbounds
-from noiseproof.papers.early_stopping import clusters
-from noiseproof.papers.early_stopping.clusters import Clusters, Net
-from noiseproof.papers.sane import contrast
+from noiseproof_papers.early_stopping import bounds as clusterbounds
+from noiseproof_papers.early_stopping import clusters
+from noiseproof_papers.early_stopping.clusters import Clusters, Net
+from noiseproof_papers.sane import contrast
 
 
 def small(seed: int = 0, *, eps0: float = 0.3, k: int = 6, name: str = "softplus") -> tuple[Clusters, Net]:

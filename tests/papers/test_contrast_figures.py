@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from papers.support import run, shown
 
-from noiseproof.papers.sane.contrast_figures import Theorem1, Theorem2
+from noiseproof_papers.sane.contrast_figures import Theorem1, Theorem2
 
 
 def test_theorem_1(tmp_path: Path) -> None:

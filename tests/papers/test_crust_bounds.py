@@ -13,7 +13,7 @@ from torch import Tensor
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.jacobian.singular import spectrum_of_gram
 from noiseproof.models import build
-from noiseproof.papers.crust import bounds as coresets
+from noiseproof_papers.crust import bounds as coresets
 
 seeds = st.integers(0, 10**6)
 

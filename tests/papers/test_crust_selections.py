@@ -12,8 +12,8 @@ from reference import facility_location as slow
 
 from noiseproof import coreset
 from noiseproof.models import build
-from noiseproof.papers.crust.gradients import full_gradients
-from noiseproof.papers.crust.trimmed import facility_location
+from noiseproof_papers.crust.gradients import full_gradients
+from noiseproof_papers.crust.trimmed import facility_location
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,9 +10,9 @@ from papers.support import run, shown
 
 from noiseproof.methods import build
 from noiseproof.methods.crust import CRUST
-from noiseproof.papers.crust import tables as crust_tables
-from noiseproof.papers.crust.tables import AS_PAPER, STUDY, Digits, Figure1, Table1, Variant
-from noiseproof.papers.experiment import Cell
+from noiseproof_papers.crust import tables as crust_tables
+from noiseproof_papers.crust.tables import AS_PAPER, STUDY, Digits, Figure1, Table1, Variant
+from noiseproof_papers.experiment import Cell
 
 TINY: dict[str, Any] = {"model": "mlp(widths=(32,))", "epochs": 8, "batch_size": 64, "lr": 0.05, "val": 0.1}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noiseproof.papers.crust.theory import Theory
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Done
+from noiseproof_papers.crust.theory import Theory
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.experiment import Done
 
 
 @pytest.fixture(scope="module")

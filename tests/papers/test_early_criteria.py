@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.early_stopping.criteria import CRITERIA, SETTINGS, EarlyStopping
-from noiseproof.papers.experiment import Done
 from noiseproof.training.fit import fit
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.early_stopping.criteria import CRITERIA, SETTINGS, EarlyStopping
+from noiseproof_papers.experiment import Done
 
 
 def small() -> EarlyStopping:
@@ -47,7 +47,7 @@ def test_watching_picks_what_early_stop_keeps(done: list[Done]) -> None:
     """A run that is stopped keeps the model that watching said it would."""
     one = next(one for one in done if one.cell["noise"] and one.cell["setting"] == "digits")
     from noiseproof.data import noise
-    from noiseproof.papers.fits import _some
+    from noiseproof_papers.fits import _some
 
     train, test = DataDir().pair("digits")
     train, test = _some(train, 250, 0), _some(test, 200, 0)

@@ -13,11 +13,11 @@ from papers.support import run, shown
 import noiseproof as nf
 from noiseproof.errors import InputError
 from noiseproof.jacobian.operator import Jacobian
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, corrupted, prepare
-from noiseproof.papers.early_stopping.spectra import BEFORE, RATIO, Figure5, Table1
-from noiseproof.papers.experiment import Done
-from noiseproof.papers.fits import cell
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.early_stopping.figures import Figure1, Figure3, Figure4, Notes, corrupted, prepare
+from noiseproof_papers.early_stopping.spectra import BEFORE, RATIO, Figure5, Table1
+from noiseproof_papers.experiment import Done
+from noiseproof_papers.fits import cell
 
 NO_DATA = DataDir(None)
 DIGITS: dict[str, Any] = {"data": "digits", "examples": 400, "tested": 200}

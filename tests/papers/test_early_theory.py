@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from papers.support import run, shown
 
-from noiseproof.papers.early_stopping.theory import Figure6, Theorem
-from noiseproof.papers.experiment import Done
+from noiseproof_papers.early_stopping.theory import Figure6, Theorem
+from noiseproof_papers.experiment import Done
 
 
 def test_figure_6_learns_the_true_labels_first(tmp_path: Path) -> None:

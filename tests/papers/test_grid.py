@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 from noiseproof.cli import app
 from noiseproof.data import noise
 from noiseproof.errors import InputError
-from noiseproof.papers import build, experiments, grid
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment, spread
-from noiseproof.papers.fits import find_wrong
-from noiseproof.papers.grid import reproduce
 from noiseproof.training.interrupt import Interrupted
+from noiseproof_papers import build, experiments, grid
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import bars
+from noiseproof_papers.experiment import Cell, Done, Experiment, spread
+from noiseproof_papers.fits import find_wrong
+from noiseproof_papers.grid import reproduce
 
 
 class Squares(Experiment):
@@ -153,7 +153,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_of_trained_networks_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from noiseproof.papers.sop.tables import Variants
+    from noiseproof_papers.sop.tables import Variants
 
     monkeypatch.setattr(Variants, "settings", (("symmetric:0.4", 2),))  # two epochs
     monkeypatch.setattr(Variants, "methods", ("ce", "sop(variant='paper')"))
@@ -225,7 +225,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     """Killed, or stopped by Ctrl-C, which reaches the whole group; finished cells are kept."""
     program = f"""
 from pathlib import Path
-from noiseproof.papers.grid import reproduce
+from noiseproof_papers.grid import reproduce
 from papers.test_grid import Slow
 if __name__ == "__main__":
     reproduce(Slow(), out=Path({str(tmp_path)!r}), workers=2, progress=False)

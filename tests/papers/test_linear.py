@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from reference import linear as slow
 
 from noiseproof.errors import InputError
-from noiseproof.papers.sop import convex, linear, recovery
-from noiseproof.papers.sop.linear import Point, relative_difference
+from noiseproof_papers.sop import convex, linear, recovery
+from noiseproof_papers.sop.linear import Point, relative_difference
 
 FIGURE_2 = (20, 40, 3, 3)  # (N, p, r, k)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from papers.support import run, shown
 
-from noiseproof.papers.sop.linear_figures import LOG_GAMMA, Figure2, Figure3, Figure4, Gamma
+from noiseproof_papers.sop.linear_figures import LOG_GAMMA, Figure2, Figure3, Figure4, Gamma
 
 
 def test_figure_2_has_its_valley_on_the_curve(tmp_path: Path) -> None:

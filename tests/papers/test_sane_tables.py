@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from papers.support import run, shown
 
-from noiseproof.papers.experiment import Cell
-from noiseproof.papers.sane import tables as sane_tables
-from noiseproof.papers.sane.tables import PAPER_ROWS, ROWS, Init, Tables, run_of
 from noiseproof.pretraining import SANE, MoCo, build
+from noiseproof_papers.experiment import Cell
+from noiseproof_papers.sane import tables as sane_tables
+from noiseproof_papers.sane.tables import PAPER_ROWS, ROWS, Init, Tables, run_of
 
 TINY = {"model": "mlp(widths=(32,))", "epochs": 2, "batch_size": 32, "augment": "weak", "dim": 16, "probe_every": 0}
 

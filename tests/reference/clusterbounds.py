@@ -1,6 +1,6 @@
 """Li et al. (2020), Theorems 2.2 and 2.4 and Lemma 2.5, which no experiment needs, with the constants of their proofs.
 
-Notation of papers/early_stopping/bounds.py. For any W with f(W) = y and D = W − W₀:
+Notation of noiseproof_papers/early_stopping/bounds.py. For any W with f(W) = y and D = W − W₀:
 
     ‖D‖ (Γ₁ + Γ₂‖v‖_∞(‖W₀‖ + ‖D‖/2)) ε ≥ |y₂ − y₁| − |f(W₀, x₂) − f(W₀, x₁)|, ε = ‖x₂ − x₁‖   Theorem 2.4
     ‖W‖_F ≥ ‖y − ỹ‖ / (Γ₁‖X − X̃‖)                                                             Lemma 2.5
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from noiseproof.papers.early_stopping.bounds import Guarantee, least_distance, perfect, start_misfit
-from noiseproof.papers.early_stopping.clusters import ACTIVATIONS, Activation, Net, eigenvalue, predict
+from noiseproof_papers.early_stopping.bounds import Guarantee, least_distance, perfect, start_misfit
+from noiseproof_papers.early_stopping.clusters import ACTIVATIONS, Activation, Net, eigenvalue, predict
 
 
 def condition(centers: Tensor, name: str) -> float:

@@ -42,7 +42,7 @@ def reproduce(
 ) -> None:
     """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
     from noiseproof.cli.console import show, table, wrote
-    from noiseproof.papers import build, experiments, grid
+    from noiseproof_papers import build, experiments, grid
 
     if name is None:
         rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]

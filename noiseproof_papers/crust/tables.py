@@ -21,12 +21,12 @@ from torch import ones_like
 from noiseproof.method import Method, Run, Selection, Wrapper
 from noiseproof.methods import build
 from noiseproof.methods.crust import GROUPS, SELECTIONS
-from noiseproof.papers import fits
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 from noiseproof.recipes import recipe
 from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, count_epochs, legend_below, new_figure
+from noiseproof_papers import fits
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame, mean_and_range
+from noiseproof_papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
 
 NOISES = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8", fits.ASYMMETRIC)
 PAPER = recipe("crust-cifar")

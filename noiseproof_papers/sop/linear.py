@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noiseproof import checks
-from noiseproof.papers.sop.convex import Array, ArrayLike, positive, row_space, system
+from noiseproof_papers.sop.convex import Array, ArrayLike, positive, row_space, system
 
 _CHECK_EVERY = 50  # steps of descent between looks at the residual
 _NEWTON_STEPS = 300

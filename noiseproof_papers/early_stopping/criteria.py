@@ -16,11 +16,11 @@ from noiseproof.method import Run, Wrapper
 from noiseproof.methods import stopping
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.early_stop import EarlyStop
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, spread, where
-from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, train
 from noiseproof.runs.drawing import BLUE, GREEN, RED, YELLOW, legend_below, new_figure
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, spread, where
+from noiseproof_papers.fits import SMALL, SMALL_DATA, cell, train
 
 NOISES = (None, "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "pair:0.4")
 CRITERIA = ("agreement", "val_accuracy", "val_loss", "changes", "mixture", "distance(0.5)", "knee")

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import stats
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
-from noiseproof.papers.label_noise import annealing
-from noiseproof.papers.label_noise.probe import Probe
 from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, where
+from noiseproof_papers.label_noise import annealing
+from noiseproof_papers.label_noise.probe import Probe
 
 COLOURS = {"lnsgd-ls": BLUE, "lnsgd-s": RED, "fbgd-ls": GREEN}
 

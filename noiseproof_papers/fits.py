@@ -27,10 +27,10 @@ import numpy as np
 
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, crossed, group, spreads
 from noiseproof.training.fit import fit
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import bars
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, crossed, group, spreads
 
 CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
 SMALL: dict[str, Any] = {

@@ -66,8 +66,8 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.papers.early_stopping.bounds import Guarantee
-from noiseproof.papers.early_stopping.clusters import ACTIVATIONS, Clusters, Net, cluster_means, eigenvalue, predict
+from noiseproof_papers.early_stopping.bounds import Guarantee
+from noiseproof_papers.early_stopping.clusters import ACTIVATIONS, Clusters, Net, cluster_means, eigenvalue, predict
 
 Guess = Callable[[Tensor], Tensor]  # outputs f(W, X) (n,) to p (n,)
 Alpha = Callable[[int], float]  # t to α_t

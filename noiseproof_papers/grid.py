@@ -17,12 +17,12 @@ from joblib import Parallel, delayed
 
 from noiseproof import files
 from noiseproof.errors import InputError
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.experiment import Cell, Done, Experiment
 from noiseproof.runs.provenance import machine
 from noiseproof.runs.structure import mismatch
 from noiseproof.training.interrupt import Interrupted
 from noiseproof.training.progress import counting
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.experiment import Cell, Done, Experiment
 
 CELLS = "cells.jsonl"
 

@@ -22,14 +22,14 @@ from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.jacobian.operator import Jacobian
 from noiseproof.jacobian.singular import spectrum_of_gram
-from noiseproof.papers.crust import bounds as coresets
-from noiseproof.papers.crust.gradients import full_gradients
-from noiseproof.papers.crust.trimmed import facility_location
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, spreads, where
 from noiseproof.runs.drawing import BLUE, RED, new_figure
 from noiseproof.training.fit import fit
+from noiseproof_papers.crust import bounds as coresets
+from noiseproof_papers.crust.gradients import full_gradients
+from noiseproof_papers.crust.trimmed import facility_location
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, group, spreads, where
 
 
 class Theory(Experiment):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from noiseproof.papers.datadir import DataDir
+from noiseproof_papers.datadir import DataDir
 
 Cell = dict[str, Any]  # the JSON parameters of one piece of work
 Table = tuple[list[str], list[list[str]]]  # header, rows

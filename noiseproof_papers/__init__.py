@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from noiseproof.errors import unknown
 
 if TYPE_CHECKING:
-    from noiseproof.papers.experiment import Experiment
+    from noiseproof_papers.experiment import Experiment
 
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by its name, in alphabetical order."""
-    from noiseproof.papers.experiment import Experiment
+    from noiseproof_papers.experiment import Experiment
 
     found = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):

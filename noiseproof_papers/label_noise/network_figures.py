@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.experiment import Cell, Done, Table, group, spread
-from noiseproof.papers.fits import Trained, cell
 from noiseproof.recipes import recipe
 from noiseproof.runs.drawing import BLUE, GREEN, RED, legend_below, new_figure
+from noiseproof_papers.drawing import frame, mean_and_range
+from noiseproof_papers.experiment import Cell, Done, Table, group, spread
+from noiseproof_papers.fits import Trained, cell
 
 COLOURS = {"lnsgd-ls": GREEN, "lnsgd-s": BLUE, "fbgd-ls": RED}  # of the algorithms, in the paper's order
 

@@ -39,7 +39,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from noiseproof.papers.early_stopping.clusters import cluster_means
+from noiseproof_papers.early_stopping.clusters import cluster_means
 
 
 class Bounds(NamedTuple):

@@ -23,15 +23,15 @@ import numpy as np
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data import noise as corruption
 from noiseproof.data.input_form import InputForm
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, crossed, group, spread, spreads
-from noiseproof.papers.fits import SMALL, SMALL_DATA, cell, find_wrong, last_and_best, sets, train
 from noiseproof.pretraining import pretrain, probe
 from noiseproof.recipes import recipe
 from noiseproof.runs.drawing import BLUE, GREEN, RED, count_epochs, legend_below, new_figure
 from noiseproof.runs.loading import untrained
 from noiseproof.runs.trained import Features
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame, mean_and_range
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, crossed, group, spread, spreads
+from noiseproof_papers.fits import SMALL, SMALL_DATA, cell, find_wrong, last_and_best, sets, train
 
 STRONG = "sane-strong"
 PAPER_RUN: dict[str, Any] = {**recipe("moco-cifar10", "pretrain"), "probe_every": 0}

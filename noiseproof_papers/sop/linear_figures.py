@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
-from noiseproof.papers.sop import convex, linear, recovery
-from noiseproof.papers.sop.linear import relative_difference, relative_error
 from noiseproof.runs.drawing import RED, legend_below, name_axes, new_figure
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, where
+from noiseproof_papers.sop import convex, linear, recovery
+from noiseproof_papers.sop.linear import relative_difference, relative_error
 
 LOG_GAMMA = -8.0  # γ of Figure 2
 STEP = 0.01  # of gradient descent in Figure 2: see `linear.descend`

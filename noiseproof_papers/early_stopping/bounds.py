@@ -39,7 +39,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from noiseproof.papers.early_stopping.clusters import (
+from noiseproof_papers.early_stopping.clusters import (
     ACTIVATIONS,
     Activation,
     Clusters,

@@ -21,12 +21,12 @@ import numpy as np
 from noiseproof.jacobian.outputs import without_largest
 from noiseproof.jacobian.singular import Shares, Spectrum
 from noiseproof.jacobian.spectrum import spectrum_of_run
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import bars, frame
-from noiseproof.papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, Corrupted, percent, prepare
-from noiseproof.papers.experiment import Cell, Done, Table, group, spread
 from noiseproof.runs.drawing import BLUE, RED, YELLOW, new_figure
 from noiseproof.training.fit import fit
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import bars, frame
+from noiseproof_papers.early_stopping.figures import RESNET, SMALL_CIFAR, SMALL_RESNET, Corrupted, percent, prepare
+from noiseproof_papers.experiment import Cell, Done, Table, group, spread
 
 RATIO = 0.1  # of the top singular value: where the paper counts, and where the information space ends
 STAGES = {"initial": YELLOW, "calibrated": BLUE, "trained": RED}

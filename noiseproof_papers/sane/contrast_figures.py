@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.early_stopping import clusters
-from noiseproof.papers.early_stopping.bounds import Guarantee, certify
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, where
-from noiseproof.papers.sane import contrast
 from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame, mean_and_range
+from noiseproof_papers.early_stopping import clusters
+from noiseproof_papers.early_stopping.bounds import Guarantee, certify
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, where
+from noiseproof_papers.sane import contrast
 
 FRESH = 1000  # added to the seed of the inputs: of those to test with
 PURPLE, GREY = "#8e44ad", "0.5"

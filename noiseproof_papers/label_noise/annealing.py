@@ -223,7 +223,7 @@ def sgd(
     Exact, and fast because of how a block of examples is done: see _kernels.py. `delta` only divides a step
     into signal and noise: the flips are given.
     """
-    from noiseproof.papers.label_noise._kernels import block
+    from noiseproof_papers.label_noise._kernels import block
 
     dtype, m, has = net.W.dtype, len(net.w), index < data.with_p
     pattern, c, c_signal = (torch.empty(shape, dtype=dtype) for shape in ((BLOCK, m), BLOCK, BLOCK))
@@ -259,7 +259,7 @@ def _add(W: Tensor, pattern: Tensor, c: Tensor, X: Tensor) -> None:
 
 def gd(net: Net, data: Data, rate: float) -> None:
     """A step on L̂ over all examples."""
-    from noiseproof.papers.label_noise._kernels import full_batch
+    from noiseproof_papers.label_noise._kernels import full_batch
 
     X = data.x1[: data.with_p]
     h1, h2 = X @ net.W.T, data.x2 @ net.V  # (|M₁|, m), (N, m)

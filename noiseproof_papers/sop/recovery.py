@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from noiseproof.papers.sop.convex import Array, ArrayLike, row_space, solve
-from noiseproof.papers.sop.linear import Problem, relative_error
+from noiseproof_papers.sop.convex import Array, ArrayLike, row_space, solve
+from noiseproof_papers.sop.linear import Problem, relative_error
 
 _LOW, _HIGH, _DIGITS = 1e-6, 1e3, 1e-4  # of the search in `threshold`
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from noiseproof.papers.label_noise import annealing
-from noiseproof.papers.label_noise.annealing import KINDS, Data, Net, Parts, Problem, logistic, predict
+from noiseproof_papers.label_noise import annealing
+from noiseproof_papers.label_noise.annealing import KINDS, Data, Net, Parts, Problem, logistic, predict
 
 
 class Probe:

@@ -24,15 +24,15 @@ from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.method import Run
 from noiseproof.models.inference import losses
-from noiseproof.papers.datadir import DataDir
-from noiseproof.papers.drawing import frame, mean_and_range
-from noiseproof.papers.experiment import Cell, Done, Experiment, Table, group, span, spread, spreads, where
-from noiseproof.papers.fits import cell, find_wrong, sets
 from noiseproof.runs.drawing import legend_below, new_figure
 from noiseproof.runs.plots import CURVES, loss_histogram
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.progress import Silent
+from noiseproof_papers.datadir import DataDir
+from noiseproof_papers.drawing import frame, mean_and_range
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table, group, span, spread, spreads, where
+from noiseproof_papers.fits import cell, find_wrong, sets
 
 ADADELTA = {"method": "ce", "optimizer": "adadelta", "lr": 1.0, "weight_decay": 0.0, "schedule": "constant"}
 RESNET: dict[str, Any] = {

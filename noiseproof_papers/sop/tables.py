@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from noiseproof.papers.drawing import bars
-from noiseproof.papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
-from noiseproof.papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
 from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
+from noiseproof_papers.drawing import bars
+from noiseproof_papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
+from noiseproof_papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
 
 SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "paper": {}}
 DIGITS: dict[str, Any] = {
