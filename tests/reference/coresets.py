@@ -1,4 +1,4 @@
-"""Slow twins of noiseproof_papers/crust/bounds.py: matrices written out, singular values by SVD, loops over examples."""
+"""Slow twins of noiseproof_papers/crust/bounds.py: matrices written out, SVD, loops over examples."""
 
 from __future__ import annotations
 
