@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 
@@ -193,6 +194,23 @@ def test_after_a_step_the_target_moves_and_the_keys_are_kept(run):
     assert torch.equal(method.dictionary[(at + torch.arange(8)) % 40], keys)
     torch.testing.assert_close(keys.norm(dim=1), torch.ones(8))
     assert not any(parameter.requires_grad for parameter in method.target.parameters())
+
+
+def test_the_momentum_network_normalises_by_the_batch_and_keeps_statistics_of_its_own(run):
+    """As the online one does: in train mode, from the start of a run to its end."""
+    result = run(MoCo(dictionary_size=40), epochs=1, probe_every=0)
+    state, method = result.run, result.method
+    layers = [module for module in method.target.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+    assert len(layers) == 3
+    for layer in layers:
+        assert int(layer.num_batches_tracked) == state.step == 4
+        assert not torch.equal(layer.running_mean, torch.zeros_like(layer.running_mean))
+    begun = MoCo()
+    begun.start(state)
+    assert all(module.training for module in begun.target.modules())
+    view = torch.randn(8, *state.data.input_shape, generator=torch.Generator().manual_seed(4))
+    expected = copy.deepcopy(begun.target).train()(view)
+    torch.testing.assert_close(begun.encode(state, view), torch.stack([twin.unit(row) for row in expected]))
 
 
 def test_keys_come_back_in_order_from_their_groups(run):
