@@ -11,7 +11,7 @@ from reference import crust as slow
 from noiseproof.coreset.gradients import last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.method import Batch, Run, Selection
+from noiseproof.method import Batch, Beliefs, Run, Selection
 from noiseproof.methods import build
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
@@ -131,6 +131,19 @@ def test_the_selection_joins_the_beliefs_of_the_inner_method(make_run: Callable[
     assert beliefs is not None
     own, left_out = torch.full((n,), 1 - 1 / classes), 1 - method.times / 4
     torch.testing.assert_close(beliefs.suspicion, own if selection == "medoids" else (own + left_out) / 2)
+
+
+def test_before_the_first_selection_it_believes_as_the_inner_method_does(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    predicted = torch.rand(len(run.data), run.num_classes, generator=torch.Generator().manual_seed(0)).softmax(dim=1)
+    for inner, selection in (("ce", "smallest"), ("ce", "central"), ("elr", "trimmed")):
+        method = CRUST(build(inner), selection=selection)
+        method.start(run)
+        expected = method.inner.beliefs(run, predicted) or Beliefs.of(predicted, run.data.labels)
+        found = method.beliefs(run, predicted)
+        assert found is not None
+        torch.testing.assert_close(found.suspicion, expected.suspicion)
+        torch.testing.assert_close(found.soft_label, expected.soft_label)
 
 
 def test_partners_are_other_members_of_the_cluster() -> None:

@@ -336,6 +336,14 @@ def test_features_get_better(method):
     assert sum(gains) / len(gains) > 0.02, gains
 
 
+def test_defaults_are_those_of_cifar10():
+    """Section 4 of Zhou et al. (2021); the memory of the momentum network is MoCo's."""
+    contrast = "temperature=0.2, dictionary_size=4096, ema=0.99, groups=1, symmetric=False"
+    refinery = "lam=0.5, sharpness=0.8, m1=0.0, m2=1.0, kappa=2.0, p=True, q=True"
+    assert MoCo().describe() == f"moco({contrast})"
+    assert SANE().describe() == f"sane({contrast}, {refinery}, mixup='momentum', crops=0, side='query')"
+
+
 def test_it_is_a_method_like_any_other():
     for cls in (MoCo, SANE):
         assert cls.paper
