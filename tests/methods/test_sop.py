@@ -337,6 +337,16 @@ def test_a_second_training_batch_without_a_step_is_refused() -> None:
         criterion.step()
 
 
+def test_only_training_leaves_something_to_step() -> None:
+    criterion = SOPLoss(4, 3)
+    logits, label = torch.zeros(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.int64)
+    criterion.eval()(logits, label, torch.arange(4))
+    with torch.no_grad():
+        criterion.train()(logits, label, torch.arange(4))
+    with pytest.raises(InputError, match="needs a batch first"):
+        criterion.step()
+
+
 @VARIANTS
 def test_second_derivatives(variant: str) -> None:
     logits, _, _, label = example(6, 4, 3, 1.0)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from mutation.report import share, table  # noqa: E402
-from mutation.running import PACKAGES, TESTS, Mutating, arguments  # noqa: E402
+from mutation.running import PACKAGES, TESTS, Mutating, arguments, package_of  # noqa: E402
 
 PARTS = ("noiseproof", "noiseproof_papers", "tests", "pyproject.toml", "README.md", "CONTRIBUTING.md", "docs")
 
@@ -58,8 +58,9 @@ def main() -> None:
     code = pytest.main([*arguments(out), *TESTS], plugins=[mutating])
     if code != pytest.ExitCode.OK:
         sys.exit(f"the tests cannot be collected: {code!r}")
-    print(table(mutating.found, list(PACKAGES)))
-    sys.exit(share(mutating.found) < given.least)
+    found = mutating.found
+    print(table({name: [one for one in found if package_of(one.module) == name] for name in PACKAGES}))
+    sys.exit(share(found) < given.least)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ class Outcome:
     seconds: float  # of the processor
 
     @property
+    def module(self) -> str:
+        return self.key.split(":")[0]
+
+    @property
     def killed(self) -> bool:
         return self.kind != "survived"
 
@@ -34,15 +38,15 @@ def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
     return (middle - reach) / shrink, (middle + reach) / shrink
 
 
-def table(found: list[Outcome], packages: list[str]) -> str:
+def table(found: dict[str, list[Outcome]]) -> str:
     """A row for each package and one for all, then the survivors."""
     lines = ["| package | mutants | killed | share | 95 % |", "|---|---|---|---|---|"]
-    for name in [*packages, ""]:
-        own = [one for one in found if one.key.startswith(name)]
+    every = [one for own in found.values() for one in own]
+    for name, own in [*found.items(), ("", every)]:
         if own:
             hits = sum(one.killed for one in own)
             low, high = wilson(hits, len(own))
             title = f"`{name}`" if name else "all"
             row = f"| {title} | {len(own)} | {hits} | {hits / len(own):.1%} | {low:.1%} to {high:.1%} |"
             lines.append(row)
-    return "\n".join([*lines, "", *(f"survived: {one.key}" for one in found if not one.killed)])
+    return "\n".join([*lines, "", *(f"survived: {' '.join(one.key.split())}" for one in every if not one.killed)])

@@ -22,11 +22,13 @@ from mutation.operators import Mutant, mutants
 from mutation.recording import Record, Recorder
 from mutation.report import Outcome
 
-# how many mutants of each package are drawn, and the tests for what no recorded test calls
+# how many mutants of each part are drawn, and the tests for what no recorded test calls; a mutant belongs to the part
+# with the longest name. Compiled loops are a part of their own: each mutant is compiled anew.
 PACKAGES: dict[str, tuple[int, tuple[str, ...]]] = {
     "noiseproof/methods": (130, ("tests/methods", "tests/test_contract.py")),
     "noiseproof/pretraining": (80, ("tests/pretraining", "tests/training/test_replicas.py")),
-    "noiseproof/coreset": (80, ("tests/coreset",)),
+    "noiseproof/coreset": (70, ("tests/coreset",)),
+    "noiseproof/coreset/kernels.py": (12, ("tests/coreset",)),
     "noiseproof/auditing": (50, ("tests/auditing",)),
 }
 TESTS = (
@@ -36,6 +38,11 @@ TESTS = (
 GIBIBYTE = 2**30
 ORIGINAL = ".original"  # ends the name of a file while a mutant has its place
 BROKEN, KILLED, ELSEWHERE = 1, 10, 11  # exit codes of a forked process
+
+
+def package_of(module: str) -> str:
+    """The part of `PACKAGES` that a module belongs to; "" where it belongs to none."""
+    return max((name for name in PACKAGES if module.startswith(name)), key=len, default="")
 
 
 def arguments(out: Path) -> list[str]:
@@ -111,15 +118,15 @@ class Mutating:
 
     def draw(self, seed: int, part: float) -> list[Mutant]:
         """The mutants, the packages one after the other; a smaller part is the beginning of a larger one."""
+        every: dict[str, list[Mutant]] = {package: [] for package in PACKAGES}
+        for path in sorted((self.tree / "noiseproof").rglob("*.py")):
+            module = str(path.relative_to(self.tree))
+            if package := package_of(module):
+                every[package] += mutants(module, path.read_bytes())
         drawn = []
-        for package, (count, _) in PACKAGES.items():
-            every = [
-                one
-                for path in sorted((self.tree / package).rglob("*.py"))
-                for one in mutants(str(path.relative_to(self.tree)), path.read_bytes())
-            ]
-            random.Random(f"{seed} {package}").shuffle(every)
-            drawn += every[: round(part * count)]
+        for package, found in every.items():
+            random.Random(f"{seed} {package}").shuffle(found)
+            drawn += found[: round(part * PACKAGES[package][0])]
         return drawn
 
     @pytest.hookimpl(tryfirst=True)
@@ -130,7 +137,7 @@ class Mutating:
         self.record = self.recorded()
         self.functions = Functions(self.tree, tuple(PACKAGES))
         known = self.known()
-        self.kills.update((key.split(":")[0], one.by) for key, one in known.items())
+        self.kills.update((one.module, one.by) for one in known.values())
         dear = [mutant for mutant in self.sample if not self.functions.holds(mutant)]
         quick = [mutant for mutant in self.sample if mutant not in dear]
         for number, mutant in enumerate([*quick, *dear], start=1):
@@ -170,7 +177,7 @@ class Mutating:
 
     def outcome(self, mutant: Mutant) -> Outcome:
         """What becomes of a mutant."""
-        default = PACKAGES["/".join(mutant.module.split("/")[:2])][1]
+        default = PACKAGES[package_of(mutant.module)][1]
         tests = self.record.tests(mutant.module, mutant.function, default)
         tests.sort(key=lambda test: -self.kills[mutant.module, test])  # what noticed others of the module comes first
         begun = _spent()

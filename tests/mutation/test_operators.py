@@ -9,7 +9,7 @@ import pytest
 from mutation.operators import mutants
 from mutation.recording import Record
 from mutation.report import Outcome, share, table, wilson
-from mutation.running import PACKAGES
+from mutation.running import PACKAGES, package_of
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""Two, 2."""
@@ -48,13 +48,21 @@ def test_each_operator_changes_what_it_is_for() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_mutant_is_another_module_that_python_reads(package: str) -> None:
-    path = max((ROOT / package).glob("*.py"), key=lambda path: path.stat().st_size)
+    files = [ROOT / package, *(ROOT / package).glob("*.py")]
+    path = max((file for file in files if file.is_file()), key=lambda file: file.stat().st_size)
     source = path.read_bytes()
     plain, keys = ast.dump(ast.parse(source)), set()
     for mutant in mutants(path.name, source)[::7]:
         assert ast.dump(ast.parse(mutant.applied(source))) != plain
         keys.add(mutant.key)
     assert len(keys) == len(mutants(path.name, source)[::7]) > 10
+
+
+def test_a_module_belongs_to_the_longest_name() -> None:
+    assert package_of("noiseproof/coreset/greedy.py") == "noiseproof/coreset"
+    assert package_of("noiseproof/coreset/kernels.py") == "noiseproof/coreset/kernels.py"
+    assert package_of("noiseproof/auditing/new.py") == "noiseproof/auditing"
+    assert package_of("noiseproof/cli/fit.py") == ""
 
 
 def test_a_mutant_meets_the_tests_that_call_it(tmp_path: Path) -> None:
@@ -77,5 +85,6 @@ def test_the_share_and_its_interval() -> None:
     found = [Outcome(f"p/m.py:{i}:0:a -> b", "sign", "survived" if i < 2 else "killed", "", 1, 0.0) for i in range(10)]
     assert share(found) == 0.8
     assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert "| `p` | 10 | 8 | 80.0% | 49.0% to 94.3% |" in table(found, ["p"])
-    assert table(found, ["p"]).count("survived: ") == 2
+    assert "| `p` | 10 | 8 | 80.0% | 49.0% to 94.3% |" in table({"p": found})
+    assert "| all | 20 | 16 |" in table({"p": found, "q": found})
+    assert table({"p": found}).count("survived: p/m.py:") == 2
