@@ -51,7 +51,9 @@ class Source:
 
     label_column: str | None = source("The column that holds the label.")
     image_column: str | None = source("The column that holds the image.")
-    feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
+    feature_columns: str | None = source(
+        "The columns to use as features: a,b,c; by default all but label, true_label, id and a saved index."
+    )
     image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
     limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")
