@@ -42,6 +42,19 @@ def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     models.build(name, (3, 96, 96), 10, **more)
 
 
+def test_the_recipes_of_sop_are_its_authors() -> None:
+    """Table A.1 of Liu et al. (2022), Appendix A.4 and the README of their code."""
+    rates = {name: methods.build(recipe(name)["method"]) for name in FITS if name.startswith("sop")}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar100-asym" in name} == {(0.1, 100)}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar10-asym" in name} == {(10, 100)}
+    assert {recipe(name)["model"] for name in FITS if "sop-plus" in name} == {"preact_resnet18(variant='sop')"}
+    windows = {
+        name: policy(recipe(name)["augment"], RECIPES[name].image_size or 0).operations[0].size
+        for name in ("sop-clothing1m", "sop-webvision")
+    }
+    assert windows == {"sop-clothing1m": (224, 224), "sop-webvision": (227, 227)}
+
+
 @pytest.mark.parametrize("name", PRETRAINS)
 def test_a_recipe_is_a_call_of_pretrain(name: str) -> None:
     options = recipe(name, "pretrain")
@@ -71,6 +84,7 @@ def test_the_recipes_of_pretrain_are_the_papers() -> None:
         method = pretrain.build(options["method"])
         assert (options["epochs"], method.dictionary_size) == ((2000, 4096) if cifar else (200, 65536))
         assert method.temperature == 0.2
+        assert (method.groups, options["augment"]) == ((8, "moco-cifar10") if cifar else (1, "simclr"))
         if isinstance(method, SANE):
             found = (method.sharpness, method.kappa, method.m1, method.m2)
             assert found == ((0.8, 2, 0, 1) if cifar else (1, 0.1, 0.5, 10))

@@ -78,6 +78,9 @@ def test_table_1_tells_co_teaching_the_noise(tmp_path: Path, monkeypatch: pytest
     rates = {(one["data"], one["noise"]): one["fit"]["method"] for one in cells if one["method"] == "co_teaching"}
     assert rates["cifar10", "asymmetric:0.4"] == "co_teaching(forget_rate=0.2)"
     assert rates["cifar100", "asymmetric:0.4"] == "co_teaching(forget_rate=0.4)"
+    assert rates["cifar10", "derangement:0.4"] == "co_teaching(forget_rate=0.4)"
+    as_authors = {one["fit"]["method"] for one in cells if one["method"] == "crust as the authors"}
+    assert as_authors == {"crust(ce, fraction=0.5, variant='authors')"}
     assert {one["fit"]["model"] for one in cells} == {"resnet32"}
     monkeypatch.setattr(Table1, "settings", ("symmetric:0.5",))
     monkeypatch.setattr(Table1, "methods", ("ce", "crust as in the paper", "crust"))
