@@ -114,6 +114,8 @@ class Regimes(Experiment):
     paper = "Wei et al. 2023, Theorems 4 to 6"
     scales = ("small",)
 
+    kept = ("stopped", "end.error", "end.error_p", "end.error_q", "end.loss")
+
     TESTS = 20_000  # new examples of each kind
     SEEDS = 6
 
