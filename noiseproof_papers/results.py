@@ -128,9 +128,8 @@ def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> P
     table = experiment.table(done)
     if table is None:
         raise InputError(f"{experiment.name} has a picture but no table to cite; give it one")
-    groups = list(_groups(done, experiment.kept))
-    seeds, scale = max(len(one["seeds"]) for one in groups), content["scale"]
-    usual = max(len(one["seeds"]) for one in _groups([Done(c, {}) for c in experiment.cells(scale, None)], None))
+    scale = content["scale"]
+    seeds, usual = _runs(done), _runs([Done(cell, {}) for cell in experiment.cells(scale, None)])
     command = f"noiseproof reproduce {experiment.name}"
     command += "" if scale == experiment.scales[0] else f" --scale {scale}"
     command += "" if seeds == usual else f" --seeds {seeds}"
@@ -141,8 +140,13 @@ def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> P
     folder = Path(inspect.getfile(type(experiment))).parent / FOLDER if folder is None else folder
     path = folder / f"{experiment.name}-{scale}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, _lines(head, table[0], table[1], groups))
+    files.write_text(path, _lines(head, *table, list(_groups(done, experiment.kept))))
     return path
+
+
+def _runs(done: list[Done]) -> int:
+    """Runs of each setting: cells that differ by their seed, or trials within one."""
+    return max(len(one["seeds"]) for one in _groups(done, ())) * max(one.cell.get("trials", 1) for one in done)
 
 
 def _lines(head: dict[str, Any], header: list[str], rows: list[list[str]], cells: list[dict[str, Any]]) -> str:
