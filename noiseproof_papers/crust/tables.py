@@ -205,7 +205,7 @@ class _Table2(fits.Trained):
                  options={**base, "method": method})
             for seed in range(seeds or 3)
             for noise in self.noises
-            for title, method in _against_ce(STUDY).items()
+            for title, method in {**_against_ce(STUDY), "as the authors": AS_AUTHORS}.items()
         ]  # fmt: skip
 
     def draw(self, done: list[Done], path: Path) -> None:
