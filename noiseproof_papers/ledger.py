@@ -65,10 +65,11 @@ def effects(line: Line, known: dict[str, Results]) -> list[Effect]:
     found = []
     for name, row, column in _CITED.findall(line.effect):
         results, row, column = find(name.strip(), known), row.strip(), column.strip()
-        if _MINUS not in row:
+        one, minus, other = row.partition(_MINUS)
+        if not minus:
             found.append(Effect(results, results.entry(row, column), None))
             continue
-        difference = results.difference(*row.split(_MINUS), column)
+        difference = results.difference(one, other, column)
         found.append(Effect(results, _interval(*difference), difference))
     return found
 

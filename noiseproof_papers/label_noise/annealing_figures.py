@@ -248,11 +248,15 @@ class Base(Regimes):
         figure.savefig(path, dpi=110, format="png")
 
     def table(self, done: list[Done]) -> Table:
-        """One row for each figure, as `annealing-regimes` has them in columns; and how many runs lost Q."""
+        """One row for each figure that `annealing-regimes` has in a column; how many runs lost Q, and without them."""
         header, rows = super().table(done)
-        lost = {a: sum(one["error_q"] > 0.1 for one in _runs(done, {}, a).values()) for a in ALL}
         values = [*zip(header[1:], rows[0][1:], strict=True)]
-        values += [(f"{TITLES[a]}: runs that lost Q", f"{lost[a]} of {len(_runs(done, {}, a))}") for a in ALL]
+        runs = {a: _runs(done, {}, a) for a in ALL}
+        kept = {a: {seed: one for seed, one in runs[a].items() if one["error_q"] <= 0.1} for a in ALL}
+        values += [
+            (f"test where Q was kept: {TITLES[a]} − {LS}", _difference(runs[a], kept[LS], "error")) for a in ALL[1:]
+        ]
+        values += [(f"{TITLES[a]}: runs that lost Q", f"{len(runs[a]) - len(kept[a])} of {len(runs[a])}") for a in ALL]
         return ["", "base"], [list(row) for row in values]
 
 
