@@ -92,7 +92,7 @@ def page(known: dict[str, Results] | None = None) -> str:
 def _row(line: Line, known: dict[str, Results]) -> str:
     found = effects(line, known)
     texts = iter(found)
-    effect = _CITED.sub(lambda _: next(texts).text, line.effect)
+    effect = re.sub(r"(?<!\w)-(?=\d)", "−", _CITED.sub(lambda _: next(texts).text, line.effect))
     cited = list({one.results.name: one.results for one in found}.values())
     commands = [f"`{one.command}`" for one in cited] or ([f"`{line.command}`"] if line.command else [])
     verdict = f"**{line.verdict}**" + (f": {line.why}" if line.why else "")

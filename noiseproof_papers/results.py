@@ -30,7 +30,7 @@ from noiseproof_papers.experiment import Cell, Done, Experiment
 FOLDER = "results"
 SOURCES = ("run", "table")
 _DIGITS = 5  # significant ones of a figure that is kept
-_LONG = 12  # numbers: longer lists are curves, which are not kept
+_LONG = 16  # numbers: longer lists are curves, which are not kept
 _NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+−-]?\d+)?")
 
 
@@ -162,7 +162,7 @@ def _lines(head: dict[str, Any], header: list[str], rows: list[list[str]], cells
 
 def _groups(done: list[Done], kept: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
     """Cells that differ in nothing but the seed: what sets them apart from others, the seeds, and figures by seed."""
-    flat = [_flat({key: value for key, value in one.cell.items() if key != "seed"}) for one in done]
+    flat = [_flat({key: value for key, value in one.cell.items() if key != "seed"}, lists=False) for one in done]
     keys: list[str] = []
     for key in dict.fromkeys(
         key for one in flat for key in one
@@ -185,13 +185,14 @@ def _setting(cell: Cell, keys: list[str]) -> str:
     return json.dumps([cell.get(key) for key in keys])
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested values by their path, `end.error`; without long lists."""
-    if isinstance(value, list) and len(value) > _LONG and not isinstance(value[0], dict):
+def _flat(value: Any, name: str = "", *, lists: bool = True) -> dict[str, Any]:
+    """Nested values by their path, `end.error`; of lists, too, but for long ones, which are left out."""
+    if lists and isinstance(value, list) and len(value) > _LONG and not isinstance(value[0], dict):
         return {}
-    if isinstance(value, dict | list):
+    if isinstance(value, dict) or (lists and isinstance(value, list)):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        return {k: v for key, one in pairs for k, v in _flat(one, f"{name}.{key}" if name else str(key)).items()}
+        paths = ((f"{name}.{key}" if name else str(key), one) for key, one in pairs)
+        return {k: v for path, one in paths for k, v in _flat(one, path, lists=lists).items()}
     return {name: value}
 
 

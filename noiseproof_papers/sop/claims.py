@@ -5,7 +5,6 @@ from __future__ import annotations
 from noiseproof_papers.ledger import Line
 
 TITLE = 'SOP: Liu, Zhu, Qu and You, "Robust Training under Label Noise by Over-parameterization", ICML 2022'
-_LATER = "needs runs of hundreds of epochs of a ResNet34 on a GPU; the recipe is there, and has not been run"
 
 LINES = (
     Line(
@@ -82,7 +81,7 @@ LINES = (
         "{sop-table2-small | sop_plus minus sop | symmetric:0.5}, {sop-table2-small | sop_plus minus sop | symmetric:0.8}; "
         "asymmetric {sop-table2-small | sop_plus minus sop | asymmetric:0.4}",
     ),
-    Line("Table 3", "73.5 % on Clothing1M, 76.6 % on mini-WebVision", "not attempted", f"{_LATER}: `sop-clothing1m`, `sop-webvision`"),
+    Line("Table 3", "73.5 % on Clothing1M, 76.6 % on mini-WebVision", "not attempted", "needs the photographs and a GPU; the recipes `sop-clothing1m` and `sop-webvision` have not been run"),
     Line(
         "Table 4", "SOP+ above all others on CIFAR-N", "not shown at this size",
         "`sop` is above `ce`, as far as 3 runs tell, and SOP+ not above `sop`; CIFAR-100N and the other columns were not run",
