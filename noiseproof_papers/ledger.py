@@ -34,7 +34,7 @@ _MINUS = " minus "
 class Line(NamedTuple):
     """A claim and its verdict."""
 
-    item: str  # "Theorem 4.1"; "Abstract" and the like for what has no number
+    item: str  # "Theorem 4.1"; "Abstract" and the like for what has no number; "Ours" for what the paper does not say
     claim: str
     verdict: str
     why: str = ""
@@ -112,7 +112,8 @@ def _sizes(cited: Iterable[Results]) -> str:
 _HEAD = "| | claim | verdict | effect | size, runs | command |\n|---|---|---|---|---|---|"
 _INTRODUCTION = f"""# Ledger
 
-Every theorem, figure, table and headline claim of the five papers, and what became of it here. Written by
+Every theorem, figure, table and headline claim of the five papers, and what became of it here; and claims of our own,
+which are in none of them ("Ours"). Written by
 `noiseproof reproduce ledger --out docs/ledger.md` from the results in `noiseproof_papers/*/results/`; the verdicts are
 ours, in `claims.py` beside them.
 

@@ -62,4 +62,14 @@ LINES = (
         "{annealing-fig2-small | Fashion-MNIST | ls − s} on Fashion-MNIST; ls − fbgd: "
         "{annealing-fig2-small | CIFAR-10 | ls − fbgd} and {annealing-fig2-small | Fashion-MNIST | ls − fbgd}",
     ),
+    Line(
+        "Ours", "the rate that helps P is bounded by that which loses Q", "reproduced", "a narrow window, with six data sets a point",
+        "`lnsgd-ls`, P-only (Q-only), runs that ended: η₁ = 0.1 {annealing-regimes-small | η₁ = 0.1 | lnsgd-ls: P-only}; 0.24 "
+        "{annealing-regimes-small | η₁ = 0.24 | lnsgd-ls: P-only}; 0.4 {annealing-regimes-small | η₁ = 0.4 | lnsgd-ls: P-only}",
+    ),
+    Line(
+        "Ours", "fresh label noise around `elr` helps on labels that are wrong already", "reproduced", "in all of eight settings",
+        "digits, 60 %: {annealing-stacks-small | digits, elr | symmetric:0.6}, with flips "
+        "{annealing-stacks-small | digits, label_noise(elr) | symmetric:0.6}",
+    ),
 )  # fmt: skip

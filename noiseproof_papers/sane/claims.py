@@ -61,4 +61,10 @@ LINES = (
         f"momentum − vanilla, k-NN: weak {{sane-tables-small | momentum mixup (p=False, q=False) minus vanilla mixup | {_KNN}}}, strong "
         f"{{sane-tables-small | momentum mixup, strong views minus vanilla mixup, strong views | {_KNN}}}",
     ),
+    Line(
+        "Ours", "a SANE start helps `sop` the more the worse the labels are", "shape only", "beyond the spread of three runs at 50 % alone",
+        "SANE − random start: {sane-init-small | sop, SANE start minus sop, random start | symmetric:0.2}, "
+        "{sane-init-small | sop, SANE start minus sop, random start | symmetric:0.5}, "
+        "{sane-init-small | sop, SANE start minus sop, random start | symmetric:0.8} at 20, 50, 80 %",
+    ),
 )  # fmt: skip

@@ -75,6 +75,11 @@ def test_files_of_results_are_of_experiments() -> None:
         assert one.seeds >= 1
 
 
+def test_every_file_of_results_is_cited() -> None:
+    cited = {one.results.name for _, line in LINES for one in ledger.effects(line, KNOWN)}
+    assert not set(KNOWN) - cited
+
+
 def test_single_runs_are_marked() -> None:
     page = ledger.page()
     lines = [line for line in page.splitlines() if "sop-fig1`" in line]
