@@ -44,6 +44,19 @@ def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     models.build(name, (3, 96, 96), 10, **more)
 
 
+def test_the_recipes_of_sop_are_its_authors() -> None:
+    """Table A.1 of Liu et al. (2022), Appendix A.4 and the README of their code."""
+    rates = {name: methods.build(recipe(name)["method"]) for name in FITS if name.startswith("sop")}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar100-asym" in name} == {(0.1, 100)}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar10-asym" in name} == {(10, 100)}
+    assert {recipe(name)["model"] for name in FITS if "sop-plus" in name} == {"preact_resnet18(variant='sop')"}
+    windows = {
+        name: policy(recipe(name)["augment"], RECIPES[name].image_size or 0).operations[0].size
+        for name in ("sop-clothing1m", "sop-webvision")
+    }
+    assert windows == {"sop-clothing1m": (224, 224), "sop-webvision": (227, 227)}
+
+
 @pytest.mark.parametrize("name", PRETRAINS)
 def test_a_recipe_is_a_call_of_pretrain(name: str) -> None:
     options = recipe(name, "pretrain")
@@ -84,8 +97,9 @@ def test_every_recipe_of_fit_is_its_papers() -> None:
 
 def expected_factor(paper: printed.Printed, epoch: int) -> float:
     """Of the rate, in an epoch."""
-    if paper.drops == "cosine":
-        return (1 + math.cos(math.pi * epoch / paper.epochs)) / 2
+    if paper.drops in ("cosine", "cosine to a hundredth"):
+        final = 0.01 if paper.drops != "cosine" else 0.0
+        return final + (1 - final) * (1 + math.cos(math.pi * epoch / paper.epochs)) / 2
     if paper.drops == "a tenth":  # iteration 40,000 of 400,000
         assert paper.epochs * 50_000 / paper.batch == 400_000
         return 1.0 if epoch * 50_000 / paper.batch < 40_000 else 0.1
@@ -98,7 +112,9 @@ def test_every_recipe_of_pretrain_is_its_papers() -> None:
         options = recipe(name, "pretrain")
         kept = ("model", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "augment")
         found = [options[key] for key in kept]
-        assert found == ["resnet50", 256, 0.03, 0.9, 1e-4, "sgd", "cosine", "simclr"], name
+        chain = "moco-cifar10" if "cifar10" in name else "simclr"  # as in MoCo's demonstration on CIFAR-10: no blur
+        assert found == ["resnet50", 256, 0.03, 0.9, 1e-4, "sgd", "cosine", chain], name
+        assert pretrain.build(options["method"]).groups == (8 if "cifar10" in name else 1), name
         assert (options["epochs"], RECIPES[name].image_size) == (paper.epochs, paper.images), name
         assert options.get("crop_sizes") == paper.crops, name
         assert options.get("mix_augment") == ("sane-strong" if paper.strong else None), name

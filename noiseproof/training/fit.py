@@ -55,6 +55,7 @@ def fit(call: Fitting) -> FitResult:
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)
         setup.check_model(run)
         setup.check_views(run, augments)
+        setup.check_sizes(run, augments)
         loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
         loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))

@@ -458,9 +458,14 @@ def test_policies() -> None:
     x = images(height=32, width=32)
     for name in A.POLICIES:
         out = A.policy(name, 32)(x, seeded())
-        assert out.shape == x.shape
-        assert (out.dtype == torch.uint8) == (name in ("none", "weak"))
+        assert out.shape == (x.shape if name != "crop" else (12, 3, 28, 28))
+        assert (out.dtype == torch.uint8) == (name in ("none", "weak", "crop"))
     assert A.policy("sane-strong", 16)(x, seeded()).shape == (12, 3, 16, 16)
+    assert [A.policy("crop", side).operations[0].size[0] for side in (256, 259, 1)] == [224, 227, 1]
+    moco = repr(A.policy("moco-cifar10", 32))
+    assert "scale=(0.08, 1.0)" in moco
+    assert "GaussianBlur" not in moco
+    assert "ColorJitter" in moco
     assert "RandomCrop(padding=4, mode='zeros', size=None), RandomFlip(p=0.5)" in repr(A.policy("weak", 32))
 
 

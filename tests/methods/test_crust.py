@@ -8,14 +8,15 @@ import pytest
 import torch
 from reference import crust as slow
 
-from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Run, Selection
-from noiseproof.methods import build
+from noiseproof.methods import build, crust
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.models import Backbone
 from noiseproof.models import build as network
 from noiseproof.training.fit import fit
 
@@ -174,7 +175,97 @@ def test_mixing_costs_no_further_pass(inner: str, passes: int) -> None:
     assert calls == passes * result.run.step
 
 
+class Small(Backbone):
+    """Features with batch norm, and a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+        self.num_features, self.head = 8, torch.nn.Linear(8, 3)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def authors_run(make_run: Callable[..., Run], n: int = 40) -> Run:
+    run = make_run(n=n, epochs=8)
+    torch.manual_seed(1)
+    run.models = torch.nn.ModuleList([Small()])
+    run.inputs = lambda rows: (run.data.take(rows),)
+    return run
+
+
+def test_the_authors_variant_selects_and_weighs_as_its_twin(make_run: Callable[..., Run]) -> None:
+    run, method = authors_run(make_run), CRUST(build("ce"), variant="authors", fraction=0.5)
+    method.start(run)
+    run.model.eval()
+    assert method.before_epoch(run) is None
+    run.epoch = 2  # the warm-up is a quarter of 8
+    before = run.model.body[1].running_mean.clone()  # type: ignore[union-attr, index]
+    selection = method.before_epoch(run)
+    assert not run.model.training
+    assert not torch.equal(before, run.model.body[1].running_mean)  # type: ignore[union-attr, index]
+    everyone = torch.arange(len(run.data))
+    run.model.train()
+    features = run.model.features(run.data.take(everyone)).detach()
+    chosen, weight = slow.select(features, run.model.head.weight, run.model.head.bias, run.data.labels, share=0.5)
+    assert selection is not None
+    assert set(selection.index.tolist()) == set(chosen)
+    assert dict(zip(selection.index.tolist(), selection.weight.tolist(), strict=True)) == pytest.approx(
+        dict(zip(chosen, weight, strict=True))
+    )
+
+
+def test_the_authors_variant_mixes_within_the_label_and_keeps_it(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crust, "sample_lam", lambda alpha, generator, beta: {(1.0, 0.1): 0.25}[alpha, beta])
+    run, method = authors_run(make_run, n=200), CRUST(build("ce"), variant="authors", fraction=0.5)
+    method.start(run)
+    seen: list[Batch] = []
+    method.inner.loss = lambda run, batch: seen.append(batch) or torch.zeros(())  # type: ignore[method-assign, func-returns-value]
+    partners: list[torch.Tensor] = []
+    inputs = run.inputs
+
+    def watched(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        partners.append(rows)
+        return inputs(rows)  # type: ignore[misc]
+
+    run.inputs = watched
+    index = torch.arange(0, 60)
+    label, weight = run.data.labels[index], torch.arange(1.0, 61.0)
+    x = run.data.take(index)
+    for run.epoch in (2, 3):  # the first selection, and the epoch after it
+        method.loss(run, Batch((x,), label, index, weight))
+    assert torch.equal(seen[0].views[0], x)
+    (rows,) = partners
+    assert torch.equal(run.data.labels[rows], label)
+    assert not torch.equal(rows, index)
+    torch.testing.assert_close(seen[1].views[0], 0.25 * x + 0.75 * run.data.take(rows))
+    for batch in seen:
+        assert torch.equal(batch.label, label)
+        torch.testing.assert_close(batch.weight, weight / weight.mean())
+
+
+def test_gradients_at_the_features_are_those_of_the_formula() -> None:
+    torch.manual_seed(0)
+    model, x, label = Small().double().eval(), torch.randn(5, 2).double(), torch.tensor([0, 1, 2, 1, 0])
+    rows, logits = feature_gradients(model, x, label)
+    torch.testing.assert_close(logits, model(x))
+    expected = last_layer_gradients(logits.softmax(dim=1), label) @ model.head.weight  # Wᵀ(p − y)
+    torch.testing.assert_close(rows, expected)
+    assert all(weight.grad is None for weight in model.parameters())
+
+
 def test_mistakes() -> None:
+    with pytest.raises(InputError, match="variant='authors' has a selection, classes, weights and mixup of its own"):
+        build("crust(ce, variant='authors', mixup=1.0)")
+    with pytest.raises(InputError, match="variant='authors' is for one network, co_teaching trains several"):
+        build("crust(co_teaching(forget_rate=0.2), variant='authors')")
+    data = load("digits").subset(range(200))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with pytest.raises(InputError, match="needs a network of features and a head, got Sequential"):
+        fit(model, data, "crust(ce, variant='authors')", epochs=8)
     with pytest.raises(InputError, match="crust wraps a method"):
         CRUST("ce")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'medoids'"):

@@ -595,3 +595,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(digits, tmp_path):
         run(digits, epochs=1, out=out)
     (out / "history.jsonl").write_text("")
     assert run(digits, epochs=1, out=out).run.epoch == 1
+
+
+def test_a_network_that_cannot_take_the_window_of_crop_is_told(digits):
+    with pytest.raises(InputError, match=r"takes images of 8×8 pixels, but none of the augmentation's 7×7"):
+        fit("mlp", digits[0], "ce", epochs=1, augment="crop")
+    fit("cnn3(width=4)", digits[0].subset(range(40)), "ce", epochs=1, augment="crop")

@@ -1,0 +1,102 @@
+"""How docs cite results, and whether they quote them right.
+
+Before a table:    <!-- result: sop-table1-small -->
+After a number:    −2.07 ± 2.03<!-- result: annealing-base-small, test lnsgd-s − lnsgd-ls -->
+
+A row of the table, or the words after the comma, names a row of the results whose cells have all its words; words in
+brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it, the numbers or some
+neighbouring ones of an entry of that row, in the order of its columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from noiseproof_papers.results import _NUMBER, Results, find, numbers
+
+MARK = re.compile(r"<!-- result: ([\w-]+)(?:, ([^>]*?))? -->")
+_BEFORE = re.compile(r"([+−-]?\d[\d.,e±+−\- ]*)(?: %)?$")
+
+
+class Quoted(NamedTuple):
+    """Entries that a page has from a row of results."""
+
+    line: int  # of the page, from 1
+    results: str
+    row: str
+    entries: list[str]
+
+
+def quoted(text: str) -> Iterator[Quoted]:
+    """All that a page cites."""
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        for mark in MARK.finditer(line):
+            if mark[2] is not None:
+                before = _BEFORE.search(line[: mark.start()])
+                assert before, f"line {i + 1}: no number stands before {mark[0]}"
+                yield Quoted(i + 1, mark[1], mark[2], [before[1].rstrip(" .,")])
+                continue
+            rows = [cells(row) for row in table(lines, i + 1)[2:]]
+            assert rows, f"line {i + 1}: no table follows {mark[0]}"
+            yield from (Quoted(i + 2, mark[1], row[0], row[1:]) for row in rows)
+
+
+def table(lines: list[str], start: int) -> list[str]:
+    """The lines of a table from its first."""
+    end = start
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    return lines[start:end]
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+
+
+def mistake(one: Quoted, known: dict[str, Results]) -> str | None:
+    """What is wrong with a quotation; None for nothing."""
+    rows = [row for row in find(one.results, known).rows if _words(one.row) <= _words(" ".join(row), own=False)]
+    wanted = [found for entry in one.entries if (found := _NUMBER.findall(entry))]
+    if not rows:
+        return f"line {one.line}: {one.results} has no row {one.row!r}"
+    if any(_carries(row, wanted) for row in rows):
+        return None
+    return f"line {one.line}: {one.results}, row {one.row!r} does not have {' | '.join(one.entries)}"
+
+
+def _words(text: str, *, own: bool = True) -> set[str]:
+    """Words and numbers of a label; without what the docs add in brackets."""
+    plain = re.sub(r"\([^)]*\)", " ", text) if own else text
+    words = re.findall(r"[\w.]+", re.sub(r"[`*\\]", "", plain).lower())
+    return {f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in words}
+
+
+def _carries(row: list[str], wanted: list[list[str]]) -> bool:
+    """Whether the entries, lists of numbers, are found in the row's, one after another."""
+    left = [numbers(cell) for cell in row]
+    for entry in wanted:
+        while left and (end := _after(entry, left[0])) is None:
+            left.pop(0)
+        if not left:
+            return False
+        left[0] = left[0][end:]
+    return True
+
+
+def _after(entry: list[str], found: list[float]) -> int | None:
+    """Where the numbers of an entry end among those found, as neighbours; None if they are not."""
+    for i in range(len(found) - len(entry) + 1):
+        if all(_same(text, found[i + j]) for j, text in enumerate(entry)):
+            return i + len(entry)
+    return None
+
+
+def _same(text: str, found: float) -> bool:
+    """Whether a number as written is this one, rounded to the digits it has."""
+    mantissa, _, power = text.replace("−", "-").replace(",", "").partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    unit = 10.0 ** (int(power or 0) - decimals)
+    return abs(float(mantissa) * 10.0 ** int(power or 0) - found) <= 0.5001 * unit
