@@ -52,6 +52,7 @@ class Source:
     label_column: str | None = source("The column that holds the label.")
     image_column: str | None = source("The column that holds the image.")
     feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
+    kinds: str | None = source("What columns are if not what they look like: zip:category,joined:date,note:text.")
     image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
     limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")

@@ -104,18 +104,18 @@ def columns_of(inputs: Any) -> dict[str, Any] | None:
     return None if names is None else {str(name): inputs[name] for name in names}
 
 
-def stack_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
-    """The columns of these names, in this order, as features (n, d)."""
+def whole_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray | None:
+    """The columns of these names, in this order, as features (n, d), if all are there and complete numbers."""
     arrays = []
-    for name in texts("feature_names", names):
+    for name in names:
         if name not in columns:
-            raise InputError(f"the feature {name!r} is missing; the columns are {', '.join([*columns][:20])}")
+            return None
         array = as_array(f"column {name!r}", columns[name])
-        if array.ndim != 1 or array.dtype.kind not in "iufb":
-            raise InputError(f"column {name!r} must be numbers (n,), got {array.dtype} {array.shape}; encode it")
+        if array.ndim != 1 or array.dtype.kind not in "iufb" or np.isnan(array).any():
+            return None
         arrays.append(array)
     if len({len(array) for array in arrays}) != 1:
-        raise InputError(f"the columns differ in length ({', '.join(str(len(array)) for array in arrays[:20])})")
+        return None
     return np.column_stack(arrays).astype(np.float64, copy=False)
 
 

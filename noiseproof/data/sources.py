@@ -19,6 +19,11 @@ class InputSource(ABC):
     Subclass it for inputs that are not one tensor in memory; `LabeledData` trusts what it says.
     """
 
+    ready = False  # whether rows are on the scale that networks take, so that nothing normalises them
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
@@ -32,6 +37,10 @@ class InputSource(ABC):
     @abstractmethod
     def take(self, index: Tensor) -> Tensor:
         """Rows (B, ...) at the positions `index` (B,)."""
+
+    def select(self, rows: Tensor) -> Inputs:
+        """Some rows (m,) as inputs of their own."""
+        return Rows(self, rows)
 
 
 Inputs: TypeAlias = Tensor | InputSource
@@ -50,6 +59,7 @@ class Rows(InputSource):
         self.rows = rows  # (m,)
         if isinstance(base, Rows):
             self.base, self.rows = base.base, base.rows.index_select(0, rows)
+        self.ready = getattr(base, "ready", False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,4 +99,4 @@ def select(inputs: Inputs, rows: Tensor) -> Inputs:
     """The inputs at `rows` (m,): a copy where that is cheap, else a view by index."""
     if isinstance(inputs, Tensor) and inputs.nbytes <= COPY_LIMIT:
         return inputs.index_select(0, rows)
-    return Rows(inputs, rows)
+    return Rows(inputs, rows) if isinstance(inputs, Tensor) else inputs.select(rows)

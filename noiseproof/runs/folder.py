@@ -20,6 +20,7 @@ from torch import Tensor
 
 from noiseproof import files
 from noiseproof.data import LabeledData
+from noiseproof.data.labeled import is_table
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.runs import checkpoint, structure
@@ -64,7 +65,9 @@ def _inputs_crc(data: LabeledData) -> int:
     """A checksum of the inputs: of all that are in memory, of 64 where each would have to be decoded."""
     base = data.inputs.base if isinstance(data.inputs, Rows) else data.inputs
     n = len(data)
-    rows = torch.arange(n) if isinstance(base, Tensor) else torch.linspace(0, n - 1, min(n, 64)).long()
+    rows = (
+        torch.arange(n) if isinstance(base, Tensor) or is_table(base) else torch.linspace(0, n - 1, min(n, 64)).long()
+    )
     crc = 0
     for block in rows.split(4096):
         crc = zlib.crc32(data.take(block).contiguous().numpy().tobytes(), crc)

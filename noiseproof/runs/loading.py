@@ -30,10 +30,23 @@ _FINISHED = "pass the folder of a finished run"
 _EITHER = f"{_FINISHED} of pretrain or fit"
 _OTHERS_HEAD = "fc."  # torchvision's and timm's
 _WEIGHTS = {...: Tensor}
-# The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack the first two.
-_EARLIER: dict[str, Any] = {"unit": None, "feature_names": None}
+# The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack the first three.
+_EARLIER: dict[str, Any] = {"unit": None, "feature_names": None, "encoder": None}
+_NUMBER = {"kind": str, "name": str, "median": float, "mean": float, "scale": float, "missing": bool}
+_ENCODERS = (
+    _NUMBER,
+    {"kind": str, "name": str, "values": [str, ...], "missing": bool, "others": bool},
+    {
+        "kind": str,
+        "name": str,
+        "days": {key: like for key, like in _NUMBER.items() if key != "kind"},
+        "periods": [str, ...],
+    },
+    {"kind": str, "name": str, "terms": [str, ...], "idf": [float, ...]},
+)
 _FILE = {
     "unit": bool | None, "feature_names": (None, [str, ...]), "input_shape": [range(1, 2**31), ...],
+    "encoder": (None, [_ENCODERS, ...]),
     "normalize": {"mean": Tensor, "std": Tensor}, "architecture": str | None,
 }  # fmt: skip
 
@@ -173,7 +186,12 @@ def _restore(
     make = state["architecture"] if model is None else model
     if make is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
-    form = InputForm.from_state(state)
+    try:
+        form = InputForm.from_state(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise structure.Damaged(path, "its encoder of columns is none") from error
+    if form.encoder is not None and (form.encoder.width,) != form.shape:
+        raise structure.Damaged(path, f"{form.encoder.width} features of columns for inputs of shape {form.shape}")
     if isinstance(make, str):
         _check_size(path, make, form, num_classes, weights)
     networks = [_build(make, form, num_classes or 2) for _ in weights]

@@ -18,6 +18,7 @@ from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
 from noiseproof.data.input_form import InputForm, colour_range
+from noiseproof.data.labeled import is_table
 from noiseproof.device import check_memory, pick_device, pick_precision
 from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
@@ -77,7 +78,7 @@ class Setup:
             batch_size=len(data) if isinstance(size, str) else size,
             device=self.device,
             generator=torch.Generator().manual_seed(self.call.seed),
-            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.device),
+            normalize=_normalization(data).to(self.device),
             val=val,
             predicts=predicts,
         )
@@ -111,6 +112,13 @@ class Setup:
             "weights": sum(parameter.numel() for parameter in run.models.parameters()),
             "shapes_crc": zlib.crc32(repr(shapes).encode()),
         }
+
+
+def _normalization(data: LabeledData) -> Normalize:
+    """The normalisation by mean and spread of the training set; none of what is on a network's scale already."""
+    if getattr(data.inputs, "ready", False):
+        return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
+    return Normalize.of(data.take, len(data), image=data.is_image)
 
 
 def choose_model(model: Model, data: LabeledData) -> Model:
@@ -270,5 +278,8 @@ def split_validation(
     if isinstance(val, int | float):
         require(0 < val < 1, "val", val, "a data set, or a share of the training set in (0, 1)")
         rest, part = data.split_rows(val, seed=seed)
-        return data.subset(rest), data.subset(part), (rest, part)
+        train, held_out = data.subset(rest), data.subset(part)
+        if is_table(train.inputs):
+            held_out = held_out.encoded_by(train.inputs.encoder)
+        return train, held_out, (rest, part)
     return data, match("val", val, data), (rows, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def load(
     label_column: str | None = None,
     image_column: str | None = None,
     feature_columns: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
     image_size: int | tuple[int, int] | None = None,
     memory_limit: int = MEMORY_LIMIT,
     limit: int | None = None,
@@ -57,7 +58,9 @@ def load(
         label_column: the labels' column or array; "fine" or "coarse" for CIFAR-100, "mini" for the first 50
             classes of WebVision.
         image_column: the images' column (bytes, {bytes, path} or paths relative to the table).
-        feature_columns: the columns to use as features; default every numeric one.
+        feature_columns: the columns of a table to use as features; default all others.
+        kinds: what some of them are, where that is not what they look like: {"zip": "category"}; "number",
+            "category", "date" or "text".
         image_size: bring images in folders and tables to this (height, width) or square: scaled to cover it, then
             cropped at the centre. Needed only where they differ in size.
         memory_limit: beyond so many bytes of inputs, images stay encoded until taken and arrays stay on disk.
@@ -76,8 +79,9 @@ def load(
     for name, spec in (("labels", labels), ("true_labels", true_labels)):
         require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
-        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
-    )
+        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress,
+        kinds,
+    )  # fmt: skip
     try:
         splits = _find(source)
         if split not in splits:
