@@ -84,6 +84,20 @@ def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
     return array
 
 
+def check_weights(weights: Any, n: int) -> Tensor:
+    """`n` weights as float32, none of them negative or without end, and not all 0."""
+    array = as_array("weights", weights)
+    if array.shape != (n,) or array.dtype.kind not in "iufb":
+        raise InputError(f"weights must be numbers ({n},), one for each example, got {array.dtype} {array.shape}")
+    array = array.astype(np.float32)
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(bad):
+        raise InputError(f"weights must be finite and not negative, got {array[bad[0]]} at row {bad[0]}; mend it")
+    if not array.any():
+        raise InputError("weights are all 0; leave them out, or let some examples count")
+    return torch.from_numpy(array)
+
+
 def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...] | None:
     """One distinct name for each of the d features."""
     if names is None:

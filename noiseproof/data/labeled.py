@@ -16,6 +16,7 @@ from noiseproof.data.input_checks import (
     check_feature_names,
     check_ids,
     check_shape,
+    check_weights,
     columns_of,
     parse_inputs,
     texts,
@@ -45,6 +46,7 @@ class LabeledData:
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
         class_names: K names; default the texts, else "0".."K-1".
         ids: n distinct names of the examples, e.g. file names.
+        weights: (n,) how much each example counts in training, 0 or more; 2 is as if it were there twice.
         feature_names: d distinct names of the features; another set's are then matched by name, not by position. Of
             a table, the columns to use.
         kinds: what some columns of a table are, where that is not what they look like: "number", "category", "date"
@@ -53,7 +55,7 @@ class LabeledData:
 
     Attributes:
         inputs, labels (n,) int64 (all 0 where there are none), true_labels (n,) int64 or None, class_names, ids,
-        feature_names.
+        weights (n,) float32 or None, feature_names.
 
     Raises:
         InputError: on anything that does not fit, naming the argument, the position and the remedy.
@@ -67,6 +69,7 @@ class LabeledData:
         true_labels: Any = None,
         class_names: Sequence[str] | None = None,
         ids: Sequence[Any] | None = None,
+        weights: Any = None,
         feature_names: Sequence[str] | None = None,
         kinds: Mapping[str, str] | None = None,
         allow_empty: bool = False,
@@ -75,6 +78,7 @@ class LabeledData:
         self.inputs, self.feature_names = _read_inputs(inputs, feature_names, kinds)
         n = len(self.inputs)
         self.ids: list[Any] | None = None if ids is None else check_ids(ids, n)
+        self.weights: Tensor | None = None if weights is None else check_weights(weights, n)
         self.true_labels: Tensor | None = None
         self.class_names: tuple[str, ...] = UNLABELED
         if labels is None:
@@ -152,6 +156,7 @@ class LabeledData:
             labels=self.labels.index_select(0, rows),
             true_labels=None if self.true_labels is None else self.true_labels.index_select(0, rows),
             ids=None if self.ids is None else [self.ids[i] for i in rows.tolist()],
+            weights=None if self.weights is None else self.weights.index_select(0, rows),
         )
 
     def split(self, fraction: float, seed: int = 0) -> tuple[LabeledData, LabeledData]:

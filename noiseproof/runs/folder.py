@@ -48,7 +48,7 @@ def describe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, LabeledData):
-        return {
+        told = {
             "examples": len(value),
             "input_shape": list(value.input_shape),
             "classes": value.num_classes,
@@ -56,6 +56,9 @@ def describe(value: Any) -> Any:
             "labels_crc": zlib.crc32(value.labels.numpy().tobytes()),
             "inputs_crc": _inputs_crc(value),
         }
+        if value.weights is not None:
+            told["weights_crc"] = zlib.crc32(value.weights.numpy().tobytes())
+        return told
     if isinstance(value, list | tuple):
         return [describe(one) for one in value]
     return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
