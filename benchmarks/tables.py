@@ -10,8 +10,10 @@ labels of the rest. Results are added to results/tables.jsonl, and what is there
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import json
+import lzma
 import struct
 import time
 import warnings
@@ -58,9 +60,19 @@ def read(folder: Path, package: str, name: str) -> pd.DataFrame:
     places = rdata.conversion.convert(rdata.parser.parse_data(gzip.decompress(index.read_bytes())))["variables"]
     start, length = map(int, places[name])
     block = base.read_bytes()[start : start + length]
-    content = zlib.decompress(block[4:])
+    return rdata.conversion.convert(rdata.parser.parse_data(_unpacked(block)))
+
+
+def _unpacked(block: bytes) -> bytes:
+    """What a block of R's database holds: its length, how it is packed, and the content."""
+    if block[4:5] == b"2":
+        content = bz2.decompress(block[5:])
+    elif block[4:5] == b"Z":
+        content = lzma.decompress(block[5:], lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2, "preset": 6}])
+    else:
+        content = zlib.decompress(block[4:])
     assert len(content) == struct.unpack(">I", block[:4])[0]
-    return rdata.conversion.convert(rdata.parser.parse_data(content))
+    return content
 
 
 def plain_regression() -> Any:

@@ -115,7 +115,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """Class probabilities (n, K), in the order of `classes_`."""
         check_is_fitted(self)
         columns = _columns(validate_data(self, X, reset=False, **_how_to_check(X)))
-        names = self.predictor_.form.feature_names  # by position, where scikit-learn lets names differ
+        names = self.predictor_.form.feature_names or ()  # by position, where scikit-learn lets names differ
         return self.predictor_.predict_proba(dict(zip(names, columns.values(), strict=True)))
 
     def predict(self, X: Any) -> np.ndarray:

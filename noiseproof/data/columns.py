@@ -48,7 +48,7 @@ class Column:
 
 def read_column(name: str, values: Any, kind: str | None = None) -> Column:
     """A column of any make as clean values, of the kind asked for or that it looks like."""
-    array = _arrow(name, values)
+    array = to_arrow(name, values)
     texts = pa.types.is_string(array.type)
     kind = kind or _kind_of(name, array)
     if kind == "number":
@@ -79,7 +79,7 @@ def check_kinds(kinds: Any, names: tuple[str, ...]) -> dict[str, str]:
     return dict(kinds)
 
 
-def _arrow(name: str, values: Any) -> pa.Array:
+def to_arrow(name: str, values: Any) -> pa.Array:
     """A column as one Arrow array; texts as `string`, dictionaries kept, NaN of numbers as null."""
     given = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     given = given.to_arrow() if hasattr(given, "to_arrow") else given  # polars

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from noiseproof.data.input_checks import as_array, columns_of, parse_inputs, whole_columns
+from noiseproof.data.input_checks import TEXT, as_array, columns_of, parse_inputs, texts_in, whole_columns
 from noiseproof.data.labeled import LabeledData, is_table
+from noiseproof.data.packing import Packed, Packing
 from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError, naming
 
@@ -29,18 +31,21 @@ class InputForm:
             scale of their own. None: unknown.
         feature_names: of a table's columns, in order.
         encoder: what makes features of the columns, where they are more than complete numbers.
+        packing: how tokens, or the tensors of a dict, lie in a row.
     """
 
     shape: tuple[int, ...]
     unit: bool | None = True
     feature_names: tuple[str, ...] | None = None
     encoder: TableEncoder | None = None
+    packing: Packing | None = None
 
     @classmethod
     def of(cls, data: LabeledData) -> InputForm:
         encoder = data.inputs.encoder if is_table(data.inputs) else None
         unit = not data.is_image or colour_range(data.inputs)[1] <= _NEAR
-        return cls(data.input_shape, unit, data.feature_names, encoder)
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        return cls(data.input_shape, unit, data.feature_names, encoder, packing)
 
     def check(self, name: str, inputs: Inputs) -> None:
         """Raise an InputError if inputs (n, …) are of another shape, or images on another scale."""
@@ -68,6 +73,10 @@ class InputForm:
         """
         if isinstance(inputs, LabeledData):
             return self.match("the data", inputs).inputs
+        if self.packing is not None:
+            return self._packed(inputs)
+        if (sentences := texts_in(inputs)) is not None:
+            inputs = {TEXT: sentences}
         columns = inputs if is_table(inputs) else columns_of(inputs)
         if self.encoder is not None:
             if columns is None:
@@ -89,6 +98,13 @@ class InputForm:
         given = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs, quantities=True)
         self.check("the batch", given)
         return given
+
+    def _packed(self, inputs: Any) -> Packed:
+        """Tokens, or a dict of tensors, as those of the training set were packed."""
+        assert self.packing is not None
+        if isinstance(inputs, Packed):
+            return inputs.bound(self.packing)
+        return Packed.of(inputs if isinstance(inputs, Mapping) else {"": inputs}, self.packing)
 
     def _encoded(self, columns: Table | dict[str, Any]) -> Inputs:
         """The features that the training rows' encoder makes of columns."""
@@ -119,7 +135,14 @@ class InputForm:
         Raises:
             InputError: it lacks a feature, or is of another form.
         """
-        if self.encoder is not None:
+        if self.packing is not None:
+            with naming(f"{name} does not match the training set"):
+                if not isinstance(data.inputs, Packed):
+                    raise InputError(
+                        f"its inputs are {data.input_shape}, no tokens or dict of tensors; pass them alike"
+                    )
+                data = data.with_inputs(data.inputs.bound(self.packing))
+        elif self.encoder is not None:
             with naming(f"{name} does not match the training set"):
                 data = data.encoded_by(self.encoder)
             self.encoder.warn_of_unseen(data.inputs.columns)  # type: ignore[union-attr]
@@ -133,7 +156,9 @@ class InputForm:
         """For a file; `from_state` reads it."""
         names = None if self.feature_names is None else list(self.feature_names)
         encoder = None if self.encoder is None else self.encoder.state()
-        return {"input_shape": list(self.shape), "unit": self.unit, "feature_names": names, "encoder": encoder}
+        packing = None if self.packing is None else self.packing.state()
+        parts = {"feature_names": names, "encoder": encoder, "packing": packing}
+        return {"input_shape": list(self.shape), "unit": self.unit, **parts}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> InputForm:
@@ -143,7 +168,9 @@ class InputForm:
             from noiseproof.data.table import TableEncoder
 
             encoder = TableEncoder.from_state(state["encoder"])
-        return cls(tuple(state["input_shape"]), state.get("unit"), None if names is None else tuple(names), encoder)
+        packing = None if state.get("packing") is None else Packing.from_state(state["packing"])
+        names = None if names is None else tuple(names)
+        return cls(tuple(state["input_shape"]), state.get("unit"), names, encoder, packing)
 
 
 def colour_range(inputs: Inputs) -> tuple[float, float]:

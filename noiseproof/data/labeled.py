@@ -12,6 +12,8 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.data.input_checks import (
+    TEXT,
+    are_stacked,
     as_array,
     check_feature_names,
     check_ids,
@@ -20,6 +22,7 @@ from noiseproof.data.input_checks import (
     columns_of,
     parse_inputs,
     texts,
+    texts_in,
     whole_columns,
 )
 from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels, parse_pair
@@ -40,7 +43,8 @@ class LabeledData:
             dict of columns: their names become `feature_names`), or an `InputSource` (lazily decoded images, a memory
             map). uint8 images are kept as they are, without a copy (so do not write into the array afterwards);
             numbers become float32. A table with categories, gaps, dates or texts becomes a `Table`, which encodes
-            them by the rows it is trained on. Data lives on the CPU.
+            them by the rows it is trained on, and so do texts (n,). A dict of tensors (n, …), or of sequences, is what
+            a model takes by name; tokens alone are `noiseproof.data.Tokens`. Data lives on the CPU.
         labels: (n,) whole numbers 0..K-1, or texts, which become the class names in sorted order. None: there are
             none (`labeled` is False), which is enough to pre-train on.
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
@@ -242,6 +246,10 @@ class LabeledData:
             inputs = inputs.numbers() if is_table(inputs) else inputs.take(torch.arange(len(self)))
         return self._with(inputs=inputs.index_select(1, columns), feature_names=feature_names)
 
+    def with_inputs(self, inputs: Inputs) -> LabeledData:
+        """The same examples with the same inputs, laid out in another way."""
+        return self._with(inputs=inputs)
+
     def encoded_by(self, encoder: TableEncoder) -> LabeledData:
         """The same examples with the features that an encoder fitted on other rows of such a table gives them.
 
@@ -299,6 +307,12 @@ def _read_inputs(
     inputs: Any, names: Sequence[str] | None, kinds: Mapping[str, str] | None
 ) -> tuple[Inputs, tuple[str, ...] | None]:
     """Inputs of any make, as they are kept, and the names of their features or columns."""
+    if (sentences := texts_in(inputs)) is not None:
+        inputs, kinds = {TEXT: sentences}, {TEXT: "text"}
+    elif are_stacked(inputs):
+        from noiseproof.data.packing import Packed
+
+        inputs = Packed.of(inputs)
     columns = None if isinstance(inputs, InputSource) else columns_of(inputs)
     if columns is not None:
         names = tuple(columns) if names is None else texts("feature_names", names)

@@ -47,6 +47,7 @@ class Options:
     class_names: Sequence[str] | None = None  # those of another set, which the labels must be among
     progress: Progress | None = None
     kinds: Mapping[str, str] | None = None  # of some columns
+    workers: int | None = None  # processes that load the items of a dataset
 
     def __post_init__(self) -> None:
         for name in ("label_column", "image_column"):
@@ -60,6 +61,7 @@ class Options:
         require(self.progress is None or callable(self.progress), "progress", self.progress, "a function, or None")
         require(self.kinds is None or isinstance(self.kinds, Mapping), "kinds", self.kinds, "a dict, or None")
         boolean("labeled", self.labeled)
+        optional(integer, low=0)("workers", self.workers)
         for name in ("limit", "memory_limit"):
             optional(integer, low=1, remedy="leave it out for the default")(name, getattr(self, name))
         self.image_size = _height_and_width(self.image_size)

@@ -79,19 +79,24 @@ def _word(word: str) -> re.Pattern[str]:
 
 def _read(paths: list[Path], reference: list[Path], options: Options) -> LabeledData:
     """Some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
-    path, table = paths[0], read_tables(paths)
-    columns = table.column_names if paths == reference else column_names(reference[0])
+    return of_table(paths[0], read_tables(paths), options, None if paths == reference else reference)
+
+
+def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path] | None = None) -> LabeledData:
+    """A table in memory, called `path` in errors; its own labels say which classes there are, or a `reference`'s."""
+    origin = path if reference is None else reference[0]
+    columns = table.column_names if reference is None else column_names(origin)
     label, labels, true_labels, class_names = None, None, None, None
     if options.labeled or options.label_column is not None or named(columns, LABEL_NAMES):
-        label = label_column(reference[0], columns, options.label_column)
+        label = label_column(origin, columns, options.label_column)
         if label not in table.column_names:
-            raise Unlabeled(f"{path} has no label column {label!r} as {reference[0].name} has; add it")
+            raise Unlabeled(f"{path} has no label column {label!r} as {origin.name} has; add it")
         labels = column_values(path, table, label)
         true = named(table.column_names, TRUE_NAMES, but=label)
         true_labels = column_values(path, table, true[0]) if true else None
         class_names = _stored_names(table, label)
         if class_names is None:
-            known = labels if paths == reference else _known(reference, label)
+            known = labels if reference is None else _known(reference, label)
             class_names, labels, true_labels = classes(path, label, known, labels, true_labels)
     rows = np.arange(table.num_rows)
     thinned = even_rows(table.num_rows, options.limit)
@@ -112,7 +117,7 @@ def _read(paths: list[Path], reference: list[Path], options: Options) -> Labeled
         ids=ids,
         feature_names=feature_names,
         image_names=str(path) if thinned is None else [f"{path}, row {row}" for row in rows],
-        allow_empty=thinned is not None or paths != reference,
+        allow_empty=thinned is not None or reference is not None,
     )
 
 
