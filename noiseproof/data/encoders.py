@@ -18,6 +18,7 @@ from noiseproof.data.columns import Column
 
 MOST_VALUES = 64  # of a category that have a feature of their own; the others share "none of them"
 LEAST_COUNT = 2  # rows of a value with a feature of its own
+_LENGTH = 5.0  # of a row of tf-idf
 MOST_TERMS = 4096  # words and pairs of words of a text column
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # of dates, in days
 
@@ -133,7 +134,10 @@ class Date(Encoder):
 
 @dataclass(frozen=True)
 class Text(Encoder):
-    """tf-idf of the most frequent words and pairs of words (scikit-learn's TfidfVectorizer), rows of length 1."""
+    """tf-idf of the most frequent words and pairs of words (scikit-learn's TfidfVectorizer), in rows of length 5.
+
+    That is the length of a row of 25 scaled numbers: one learning rate suits both.
+    """
 
     kind = "text"
     terms: tuple[str, ...]
@@ -161,7 +165,7 @@ class Text(Encoder):
     def encode(self, column: Column) -> np.ndarray:
         if not self.terms:
             return np.zeros((len(column.values), 0), np.float32)
-        return self._vectorizer.transform(column.values).toarray().astype(np.float32, copy=False)
+        return (_LENGTH * self._vectorizer.transform(column.values).toarray()).astype(np.float32)
 
 
 ENCODERS: dict[str, Any] = {one.kind: one for one in (Number, Category, Date, Text)}

@@ -23,6 +23,7 @@ __all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
 READERS = {
     "idx": "IDX (MNIST)",
     "cifar": "CIFAR python batches",
+    "shards": "tar shards (WebDataset)",
     "arrays": "npz, a folder of npy",
     "filelists": "WebVision, Clothing1M",
     "tables": "CSV, Parquet",
@@ -53,9 +54,10 @@ def load(
     Args:
         source: "digits" (inside scikit-learn), "fashion-mnist" (Debian's dataset-fashion-mnist), "mnist" (under
             $NOISEPROOF_DATA), or the path of IDX files, CIFAR-10/100 python batches (folder or .tar.gz), an .npz
-            file, a folder of .npy files, a CSV or Parquet table, a folder of images sorted by class, or the root of
-            WebVision 1.0 or Clothing1M. Or what is in memory: a pair (X, y), a DataFrame or dict of columns with the
-            label among them, a map-style dataset of PyTorch's kind, a dataset of Hugging Face's.
+            file, a folder of .npy files, a CSV or Parquet table, a folder of images sorted by class, tar shards as
+            WebDataset writes them, or the root of WebVision 1.0 or Clothing1M. Or what is in memory: a pair (X, y), a
+            DataFrame or dict of columns with the label among them, a map-style dataset of PyTorch's kind, a dataset of
+            Hugging Face's.
         split: "train", or "test" where the source has one (t10k files, test_batch, x_test, a -test sibling, test/).
         label_column: the labels' column or array; "fine" or "coarse" for CIFAR-100, "mini" for the first 50
             classes of WebVision.

@@ -80,7 +80,7 @@ class Options:
 
         Args:
             path: what errors begin with.
-            inputs: an array, a source, or a list of encoded images, which are decoded here.
+            inputs: an array, a source, or encoded images, which are decoded here.
             image_names: what errors call the images.
             parts: what else LabeledData takes.
         """
@@ -88,7 +88,7 @@ class Options:
         if rows is not None:
             inputs, labels, image_names = (_at(one, rows) for one in (inputs, labels, image_names))
             parts |= {name: _at(parts.get(name), rows) for name in ("true_labels", "ids")} | {"allow_empty": True}
-        if isinstance(inputs, list):
+        if isinstance(inputs, Sequence):
             inputs = read_images(inputs, image_names, self.image_size, self.memory_limit, self.progress)
         if self.class_names is not None and labels is not None:
             own = parts.get("class_names")
@@ -117,6 +117,8 @@ def _at(values: Any, rows: np.ndarray) -> Any:
         return values.select(torch.from_numpy(rows))
     if isinstance(values, np.ndarray):
         return values[rows]
+    if hasattr(values, "at"):
+        return values.at(rows)
     return [values[i] for i in rows] if isinstance(values, list) else values
 
 
