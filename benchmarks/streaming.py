@@ -1,8 +1,8 @@
 """Images that are decoded while the model computes, against the same images decoded in memory.
 
-A folder of JPEGs of 224×224 pixels, batches of 128; the model is replaced by a pause of 100 ms, as if a GPU computed. The
-rate of `fit` with images that stay encoded (read ahead in a thread) and with a Dataset (two workers), each divided by the
-rate with all of them in memory, in turn.
+A folder of JPEGs of 224×224 pixels, batches of 128; the model is replaced by a pause of 100 ms, as if a GPU computed.
+The rate of `fit` with images that stay encoded (read ahead in a thread) and with a Dataset (two workers), each divided
+by the rate with all of them in memory, in turn.
 
     python benchmarks/streaming.py --count 20000
 """
