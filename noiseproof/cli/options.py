@@ -54,6 +54,7 @@ class Source:
     feature_columns: str | None = source(
         "The columns to use as features: a,b,c; by default all but label, true_label, id and a saved index."
     )
+    kinds: str | None = source("What columns are if not what they look like: zip:category,joined:date,note:text.")
     image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
     limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")

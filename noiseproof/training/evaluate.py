@@ -99,7 +99,7 @@ def conclude(
         beliefs = _interleave(rows[0], trained, rows[1], _untrained(said["val"], run.val.labels, trained))
         split[rows[1].numpy()] = "val"
     tested = None if test is None else _untrained(said["test"], test.labels, trained)
-    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
+    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
         test, tested, kept,

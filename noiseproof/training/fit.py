@@ -13,6 +13,7 @@ from noiseproof.runs.result import FitResult
 from noiseproof.training import distributed, setup
 from noiseproof.training.evaluate import Evaluation, conclude
 from noiseproof.training.settings import Fitting, verb
+from noiseproof.training.weights import Weighted
 
 
 def refuse_torchrun() -> None:
@@ -39,6 +40,7 @@ def fit(call: Fitting) -> FitResult:
     if parts.rate.loss == "full" and call.eval_examples == 0:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
     train, held_out, rows = setup.split_validation(call.data, call.val, call.seed)
+    method = method if train.weights is None else Weighted(method)
     checks.require(len(train) >= 2, "data", call.data, "two examples or more")
     test = setup.match("test", call.test, train)
     model = setup.choose_model(call.model, train)

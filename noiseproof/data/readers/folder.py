@@ -72,7 +72,7 @@ def _read(root: Path, reference: Path, options: Options) -> LabeledData:
 
 
 def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
-    options.refuse(root, "label_column", "image_column", "feature_columns")
+    options.refuse(root, "label_column", "image_column", "feature_columns", "kinds")
     ids = [file.relative_to(root).as_posix() for file in files]
     return options.build(root, files, labels, ids=ids, image_names=[str(file) for file in files], **names)
 
