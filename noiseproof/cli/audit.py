@@ -28,7 +28,7 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof audit photos/ --features embeddings.npy --precision 0.9
 
-  noiseproof audit photos/ --image-size 32 --model resnet8 --epochs 30   five networks, each asked of what it has not seen
+  noiseproof audit photos/ --image-size 32 --model resnet8   five networks, each asked of what it has not seen
 
   noiseproof audit runs/photos-elr-s0 --top 200              what a run found, decided otherwise
 """
