@@ -64,28 +64,20 @@ def audit(
     from noiseproof.cli.console import wrote
     from noiseproof.runs.label_report import decided
 
-    how = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
+    how: Options = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
     decided(_nothing(), **how)  # a mistake there is said before the work
     folder = _free(out, data)
     options: Options = {"data": anchored(data), "seed": seed, **source}
     options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "test")}
     with interruptible():
         if (Path(data) / "config.json").is_file():
-            given = [
-                name for name, one in (("pred-probs", pred_probs), ("features", features), ("model", model)) if one
-            ]
-            if given:
-                raise InputError(f"--{given[0]} is for data; {data} is a run, which is audited by itself")
+            for name, given in (("pred-probs", pred_probs), ("features", features), ("model", model)):
+                if given is not None:
+                    raise InputError(f"--{name} is for data; {data} is a run, which is audited by itself")
             report, options = _of_run(Path(data), how, quiet)
         else:
-            chosen = {
-                "pred_probs": pred_probs,
-                "features": features,
-                "model": model,
-                "method": method,
-                "epochs": epochs,
-            }
-            report = _of_data(options, chosen, how, quiet)
+            network = {} if model is None else {"model": model, "method": method, "epochs": epochs, "augment": "auto"}
+            report = _of_data(options, pred_probs, features, network, how, quiet)
     report.save(folder, options)
     _show(report)
     wrote(folder, ": report.html, labels.parquet (labels by probability), audit.json")
@@ -113,7 +105,9 @@ def _free(out: Path | None, data: str) -> Path:
     return out
 
 
-def _of_data(options: Options, chosen: dict[str, Any], how: dict[str, Any], quiet: bool) -> LabelReport:
+def _of_data(
+    options: Options, pred_probs: Path | None, features: str | None, network: Options, how: Options, quiet: bool
+) -> LabelReport:
     """Audit data by predictions or features of files, by networks, or by its own features."""
     from noiseproof.cli.reading import read
     from noiseproof.data.readers.matrices import read_matrix
@@ -122,13 +116,11 @@ def _of_data(options: Options, chosen: dict[str, Any], how: dict[str, Any], quie
 
     data, _ = read(options, quiet, whole=True)
     assert data.ids is not None
-    given: dict[str, Any] = {}
-    if chosen["pred_probs"] is not None:
-        given["pred_probs"] = read_matrix(chosen["pred_probs"], data.ids, data.class_names)
-    if chosen["features"] is not None:
-        given["features"] = _features(chosen["features"], data)
-    if chosen["model"] is not None:
-        given |= {"model": chosen["model"], "method": chosen["method"], "epochs": chosen["epochs"], "augment": "auto"}
+    given = dict(network)
+    if pred_probs is not None:
+        given["pred_probs"] = read_matrix(pred_probs, data.ids, data.class_names)
+    if features is not None:
+        given["features"] = _features(features, data)
     with counting("auditing", show=not quiet) as progress:
         return auditing.audit(data, **given, **how, seed=options["seed"], progress=progress)
 

@@ -114,7 +114,7 @@ def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: Labe
     own = probes.knn(bank, known.labels, k=k, num_classes=classes)
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
     reports = [
-        audit_run(data, [(torch.arange(len(data)), said)], True, split)
+        audit_run(data, [(torch.arange(len(data)), said)], split)
         for data, said, split in ((known, own, "train"), (asked, told, "test"))
     ]
     reports[0].to_parquet(path, reports[1])

@@ -44,7 +44,7 @@ def save_evidence(path: Path, report: LabelReport) -> None:
 
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
 
     files.write_atomically(path, write)
 

@@ -79,7 +79,7 @@ def audit(
         ids = data.ids if ids is None else ids
         truth = None if data.true_labels is None else data.true_labels.numpy()
     else:
-        named = class_names or next((found for one in tables if (found := arrays.names_of_columns(one))), None)
+        named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
         labels, found = arrays.parse_labels(what, named)
         names, truth = found or (), None
     if true_labels is not None:
