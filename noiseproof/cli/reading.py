@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from noiseproof.runs.folder import RunFolder
 
 
-def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
-    """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
+def read(
+    options: Options, quiet: bool, *, labeled: bool = True, whole: bool = False
+) -> tuple[LabeledData, LabeledData | None]:
+    """The training set, with the labels and the noise asked for, and the test set; without labels there is none.
+
+    `whole`: where the source has no test set of its own, none is split off.
+    """
     from noiseproof import data as sources
     from noiseproof.data.readers import relabel
     from noiseproof.training.progress import counting
@@ -46,10 +51,10 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
         test = None
     else:
         files = {name: options.get(name) for name in ("labels", "true_labels")}
-        rows, rest = (None, None) if test is not None else train.split_rows(0.2, seed=options["seed"])
-        whole, train = train, relabel(train, **files, rows=rows)
+        rows, rest = (None, None) if whole or test is not None else train.split_rows(0.2, seed=options["seed"])
+        everything, train = train, relabel(train, **files, rows=rows)
         if rest is not None:  # a label file need not have labels for them
-            test = relabel(whole, **files, rows=rest)
+            test = relabel(everything, **files, rows=rest)
     if options["limit"] is not None:
         train = train.limit(options["limit"], seed=options["seed"])
     if options.get("noise") is not None:
