@@ -44,6 +44,7 @@ def load(
     true_labels: str | None = None,
     labeled: bool = True,
     class_names: Sequence[str] | None = None,
+    decode: bool = True,
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -67,6 +68,7 @@ def load(
         true_labels: the labels that are right, to measure by: another "FILE:COLUMN", or "own", those of the source.
         labeled: False takes images in one folder, tables and arrays without labels too: to pre-train on.
         class_names: the classes the labels are among, as those of a training set read elsewhere; some may be missing.
+        decode: False leaves images in folders and tables encoded until they are taken, also below the memory limit.
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -76,7 +78,16 @@ def load(
     for name, spec in (("labels", labels), ("true_labels", true_labels)):
         require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
-        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
+        label_column,
+        image_column,
+        feature_columns,
+        image_size,
+        memory_limit,
+        limit,
+        labeled,
+        class_names,
+        decode,
+        progress,
     )
     try:
         splits = _find(source)

@@ -45,6 +45,7 @@ class Options:
     limit: int | None = None
     labeled: bool = True  # whether labels must be there
     class_names: Sequence[str] | None = None  # those of another set, which the labels must be among
+    decode: bool = True  # whether images are decoded at once
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +59,7 @@ class Options:
                 raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
         require(self.progress is None or callable(self.progress), "progress", self.progress, "a function, or None")
         boolean("labeled", self.labeled)
+        boolean("decode", self.decode)
         for name in ("limit", "memory_limit"):
             optional(integer, low=1, remedy="leave it out for the default")(name, getattr(self, name))
         self.image_size = _height_and_width(self.image_size)
@@ -85,7 +87,8 @@ class Options:
             inputs, labels, image_names = (_at(one, rows) for one in (inputs, labels, image_names))
             parts |= {name: _at(parts.get(name), rows) for name in ("true_labels", "ids")} | {"allow_empty": True}
         if isinstance(inputs, list):
-            inputs = read_images(inputs, image_names, self.image_size, self.memory_limit, self.progress)
+            memory = self.memory_limit if self.decode else 0
+            inputs = read_images(inputs, image_names, self.image_size, memory, self.progress)
         if self.class_names is not None and labels is not None:
             own = parts.get("class_names")
             labels, parts["true_labels"] = _texts(labels, own), _texts(parts.get("true_labels"), own)
