@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,15 +71,12 @@ def _stored(path: Path) -> list[tuple[Any, ...]]:
 
 def _listed(path: Path) -> Iterable[tuple[Any, ...]]:
     """The rows of a table of decisions."""
-    from noiseproof.data.readers.table_files import read_table
-
-    table = read_table(path)
+    columns = _columns(path)
     for name in ("id", "label"):
-        if name not in table.column_names:
+        if name not in columns:
             raise InputError(f"{path} has no column {name!r}; decisions are a table of id, decision and label")
-    columns = {name: table.column(name).to_pylist() for name in COLUMNS if name in table.column_names}
     seen: set[str] = set()
-    for row in range(table.num_rows):
+    for row in range(len(columns["id"])):
         cells = {name: "" if column[row] is None else str(column[row]) for name, column in columns.items()}
         cells = {"decision": RELABEL, "label_before": None, "who": "", "when": "", "split": ""} | cells
         if cells["decision"] not in (KEEP, RELABEL, DROP):
@@ -89,6 +87,20 @@ def _listed(path: Path) -> Iterable[tuple[Any, ...]]:
             raise InputError(f"{path} has no label at row {row}; fill it in or drop the row")
         seen.add(str(cells["id"]))
         yield tuple(cells[name] for name in COLUMNS)
+
+
+def _columns(path: Path) -> dict[str, list[Any]]:
+    """The columns of a table by name; all that a CSV file holds is text, as an id may be 007."""
+    from noiseproof.data.readers.table_files import column_names, delimiter, is_parquet, read_table
+
+    names = [name for name in COLUMNS if name in column_names(path)]
+    if is_parquet(path):
+        return {name: read_table(path, names).column(name).to_pylist() for name in names}
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        rows = list(csv.DictReader(file, delimiter=delimiter(first)))
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def suggestions(labels: str | os.PathLike[str], threshold: float) -> Decisions:

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST = 4 << 20  # bytes of a body
+_TOO_LARGE = f"A request may hold {LARGEST:,} bytes at most."
 _WELCOME = '<link rel="icon" href="/page/icon.svg"><meta http-equiv="refresh" content="0; url=/">'
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -31,7 +32,10 @@ _HEADERS = {
 
 
 class TooLarge(Exception):
-    """A body beyond the limit."""
+    """A body beyond the limit; the application answers it with 413."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_LARGE)
 
 
 class Door:
@@ -71,10 +75,7 @@ class Door:
             said = "Open the link that noiseproof review printed last; each works once."
             await PlainTextResponse(said, status_code=403, headers=_HEADERS)(scope, receive, send)
             return
-        try:
-            await self.app(scope, _limited(receive), _with_headers(send))
-        except TooLarge:
-            await PlainTextResponse(_too_large(), status_code=413, headers=_HEADERS)(scope, receive, send)
+        await self.app(scope, _limited(receive), _with_headers(send))
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Why a request is not looked at, whoever sent it."""
@@ -88,7 +89,7 @@ class Door:
             return 403, "Requests from other pages are refused."
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > LARGEST:
-            return 413, _too_large()
+            return 413, _TOO_LARGE
         return None
 
     def _is_new(self, scope: Scope) -> bool:
@@ -112,10 +113,6 @@ class Door:
         except CookieError:
             return False
         return cookie is not None and secrets.compare_digest(cookie.value.encode(), self.pass_key.encode())
-
-
-def _too_large() -> str:
-    return f"A request may hold {LARGEST:,} bytes at most."
 
 
 def _limited(receive: Receive) -> Receive:

@@ -236,7 +236,7 @@ def _number(name: str, value: str) -> float:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %" if 0.01 <= value <= 0.99 else f"{100 * value:.1f} %"
+    return f"{100 * value:.0f} %" if 0.01 <= value < 0.995 else f"{100 * value:.1f} %"
 
 
 def _natural(text: str) -> tuple[int, int, str]:

@@ -80,7 +80,7 @@ def fit(x: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def remaining(x: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[float, float, float]:
-    """The expected number of wrong labels among those with logits x (m,), and its 90 % interval."""
+    """How many labels are wrong among those with logits x (m,), at the mean of (a, b), and the 90 % interval."""
     if len(x) == 0:
         return 0.0, 0.0, 0.0
     count, edges = np.histogram(x, bins=_BINS)
@@ -90,7 +90,7 @@ def remaining(x: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[
     total, spread = rate @ count, np.sqrt((rate * (1 - rate)) @ count)
     totals = np.clip(total + spread * np.random.default_rng(1).standard_normal(_DRAWS), 0, len(x))
     low, high = np.quantile(totals, [0.05, 0.95])
-    return float(total.mean()), float(low), float(high)
+    return float(expit(mean[0] + mean[1] * x).sum()), float(low), float(high)
 
 
 def wilson(hits: int, n: int, z: float = 1.645) -> tuple[float, float]:

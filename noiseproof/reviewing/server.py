@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from noiseproof.errors import InputError
 from noiseproof.files import parse_json
-from noiseproof.reviewing.door import Door
+from noiseproof.reviewing.door import Door, TooLarge
 from noiseproof.reviewing.review import Review
 
 PAGE = Path(__file__).parent / "page"
@@ -51,7 +51,7 @@ class Answers:
             Route("/export", self.export, methods=["POST"]),
             Route("/decisions.csv", self.decisions),
         ]
-        return Starlette(routes=routes, exception_handlers={InputError: _refused})
+        return Starlette(routes=routes, exception_handlers={InputError: _refused, TooLarge: _refused})
 
     async def page(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -120,7 +120,7 @@ def _nothing() -> Response:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, status_code=400)
+    return JSONResponse({"error": str(error)}, status_code=413 if isinstance(error, TooLarge) else 400)
 
 
 async def _asked(request: Request, kinds: dict[str, type]) -> dict[str, Any]:

@@ -128,17 +128,20 @@ class Store:
                 (session, session),
             ).fetchone()[0]
             undone = self._entries("batch = ?", last)
-            newest = {one.id: self._newest(one.id) for one in undone}
-            conflicts = [entry for one in undone if (entry := newest[one.id]) and entry.version != one.version]
+            conflicts = [
+                entry for one in undone if self._standing(one.id) != one and (entry := self._newest(one.id)) is not None
+            ]
             barred = {entry.id for entry in conflicts}
             batch, at = self._next_batch(), _now()
             rows = []
-            for one in undone:
-                if one.id not in barred:
-                    before = self._entries("version = ?", one.previous)
-                    action, label, looked = before[0][5:8] if before else (UNDECIDED, one.given, 0)
-                    rows.append((batch, one.id, one.split, one.given, action, label, looked, who, at, session,
-                                 one.version, last))  # fmt: skip
+            for one in (one for one in undone if one.id not in barred):
+                before = self._at(one.previous)
+                action, label, looked = (
+                    (before.action, before.label, before.looked) if before else (UNDECIDED, one.given, 0)
+                )
+                rows.append(
+                    (batch, one.id, one.split, one.given, action, label, looked, who, at, session, one.version, last)
+                )
             return Outcome(self._append(batch, rows), conflicts)
 
     def since(self, version: int) -> list[Entry]:
@@ -179,6 +182,18 @@ class Store:
         row = self._base.execute(f"SELECT {columns} FROM log WHERE id = ? ORDER BY version DESC LIMIT 1", (id,))
         found = row.fetchone()
         return None if found is None else Entry(*found)
+
+    def _at(self, version: int | None) -> Entry | None:
+        found = self._entries("version = ?", version)
+        return found[0] if found else None
+
+    def _standing(self, id: str) -> Entry | None:
+        """The entry that holds for an id, undone ones and their undoing aside."""
+        entry = self._newest(id)
+        while entry is not None and entry.undoes is not None:
+            undone = self._at(entry.previous)
+            entry = self._at(undone.previous) if undone is not None else None
+        return entry
 
     def _next_batch(self) -> int:
         return self._base.execute("SELECT ifnull(max(batch), 0) + 1 FROM log").fetchone()[0]

@@ -22,7 +22,8 @@ def write_labels(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         other = row["suggested"] != row["label"]
         one = {
             "split": "train", "issue": row["p"] >= 0.5, "kind": "label" if other else "", "confidence": row["p"],
-            "advice": "relabel" if other else "keep", "candidates": list(dict.fromkeys([row["suggested"], row["label"]])),
+            "advice": "relabel" if other else "keep",
+            "candidates": list(dict.fromkeys([row["suggested"], row["label"]])),
             "group": -1, **row, "probability_wrong": row["p"],
         }  # fmt: skip
         one.setdefault("candidate_probabilities", [one["confidence"], 1 - one["confidence"]][: len(one["candidates"])])

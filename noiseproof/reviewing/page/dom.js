@@ -14,7 +14,7 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
-export const percent = (p) => (p > 0.01 && p < 0.99 ? `${Math.round(100 * p)} %` : `${(100 * p).toFixed(1)} %`);
+export const percent = (p) => (p >= 0.01 && p < 0.995 ? `${Math.round(100 * p)} %` : `${(100 * p).toFixed(1)} %`);
 export const count = (n) => Math.round(n).toLocaleString("en");
 export const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
