@@ -351,7 +351,7 @@ function exportData() {
 const KEYS = {
   a: () => decide("accept"), k: () => decide("keep"), d: () => decide("drop"), s: () => decide("skip"), " ": () => decide("skip"),
   c: otherClass, z: undo, v: () => setView(state.view === "grid" ? "single" : "grid"), x: () => { toggle(state.at); list.mark(); drawActions(); },
-  p: listPair, g: listGroup, "/": () => filters.focusSearch(), f: () => { toggleFilters(true); $("filters").querySelector("select").focus(); }, "?": help,
+  p: listPair, g: listGroup, "/": () => filters.focus("search"), f: () => filters.focus("state"), "?": help,
   Enter: () => setView(state.view === "grid" ? "single" : "grid"),
   Escape: () => { if (state.selected.size) clearSelection(); else if (state.view === "single") setView("grid"); },
   Home: () => move(0), End: () => move(state.rows.length - 1),
@@ -379,11 +379,6 @@ function pressed(event) {
   else if (KEYS[key]) KEYS[key]();
   else return;
   event.preventDefault();
-}
-
-function toggleFilters(open) {
-  const shown = $("filters").classList.toggle("open", open);
-  $("open-filters").setAttribute("aria-expanded", shown);
 }
 
 // What a reload should find again
@@ -456,7 +451,8 @@ async function begin() {
   $("to-single").onclick = () => setView("single");
   $("help-button").onclick = help;
   $("export-button").onclick = exportData;
-  $("open-filters").onclick = () => toggleFilters();
+  $("open-filters").onclick = () => filters.toggle();
+  $("main").addEventListener("pointerdown", () => filters.toggle(false));
   $("theme").onclick = () => say(theme({ auto: "dark", dark: "light", light: "auto" }[theme()]));
   (state.view === "grid" ? $("list") : $("single")).focus();
   setTimeout(watch, 4000);

@@ -33,6 +33,7 @@ export class Filters {
     const named = (names) => Object.fromEntries([["", "any"], ...names.map((name) => [name, name])]);
     let typing;
     this.box.replaceChildren(
+      el("button", { name: "close", onclick: () => this.toggle(false) }, "Done"),
       el("form", { onsubmit: (event) => event.preventDefault() },
         el("label", {}, "Search by id", el("input", {
           type: "search", name: "search", value: filters.search, autocomplete: "off",
@@ -73,9 +74,15 @@ export class Filters {
       })));
   }
 
-  focusSearch() {
-    this.box.classList.add("open");
-    this.box.querySelector("[name=search]").focus();
+  // Show the column where it lies over the page: on a phone.
+  toggle(open) {
+    const shown = this.box.classList.toggle("open", open);
+    $("open-filters").setAttribute("aria-expanded", shown);
+  }
+
+  focus(name) {
+    this.toggle(true);
+    this.box.querySelector(`[name=${name}]`).focus();
   }
 }
 
