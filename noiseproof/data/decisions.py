@@ -77,8 +77,8 @@ def _listed(path: Path) -> Iterable[tuple[Any, ...]]:
             raise InputError(f"{path} has no column {name!r}; decisions are a table of id, decision and label")
     seen: set[str] = set()
     for row in range(len(columns["id"])):
-        cells = {name: "" if column[row] is None else str(column[row]) for name, column in columns.items()}
-        cells = {"decision": RELABEL, "label_before": None, "who": "", "when": "", "split": ""} | cells
+        cells: dict[str, Any] = {"decision": RELABEL, "label_before": None, "who": "", "when": "", "split": ""}
+        cells |= {name: "" if column[row] is None else str(column[row]) for name, column in columns.items()}
         if cells["decision"] not in (KEEP, RELABEL, DROP):
             raise unknown(f"decision at row {row} of {path}:", cells["decision"], (KEEP, RELABEL, DROP))
         if not cells["id"] or cells["id"] in seen:

@@ -91,7 +91,7 @@ class Examples:
         """The rows (m,) of a class whose labels are trusted most, and what they are compared by (m, F)."""
         with self._lock:
             if k not in self._banks:
-                rows = np.flatnonzero(self.items.label == k)
+                rows = np.flatnonzero((self.items.label == k) & ~self.items.issue)
                 rows = rows[np.argsort(self.items.p[rows], kind="stable")]
                 rows = np.array([row for row in rows[:BANK] if self.place[row] is not None], dtype=np.int64)
                 self._banks[k] = rows, self._embedded(rows) if len(rows) else torch.empty(0)
@@ -136,15 +136,16 @@ class Examples:
         return texts + shown
 
     def brief(self, row: int) -> str:
-        """The first values of an item, those that speak against its label before others, in a few lines."""
-        return "\n".join(f"{one['name']}: {one['value'][:200]}" for one in self.values(row)[:4])
+        """Some values of an item in a few lines: features that speak against its label before others, then text."""
+        values = sorted(self.values(row), key=lambda one: "given" not in one)
+        return "\n".join(f"{one['name']}: {one['value'][:200]}" for one in values[:4])
 
     def _middles(self) -> tuple[np.ndarray, np.ndarray]:
         """The medians of features by class (K, d), and their spread within classes (d,)."""
         with self._lock:
             if self._centres is None:
                 rows = np.array([row for row, where in enumerate(self.place) if where and where[0] == 0])
-                places = torch.tensor([self.place[row][1] for row in rows])  # type: ignore[index]
+                places = torch.tensor([self.place[row][1] for row in rows])
                 inputs = self.parts[0].take(places).numpy().astype(np.float64)  # (m, d)
                 label = self.items.label[rows]
                 middle = np.tile(np.median(inputs, axis=0), (len(self.items.classes), 1))

@@ -85,13 +85,13 @@ class Review:
         """What the single view shows beside the item: its values, others to compare it with, and its history."""
         near = {name: [self.describe(other) for other in rows] for name, rows in self.examples.near(row).items()}
         group = self.items.group[row]
-        twins = np.flatnonzero(self.items.group == group)[:12] if group >= 0 else []
+        twins = np.flatnonzero((self.items.group == group) & (group >= 0))[:12]
         history = self.store.history(self.items.ids[row])
         return {
             "item": self.describe(row),
             "values": self.examples.values(row),
             "near": near,
-            "group": [self.describe(int(other)) for other in twins if other != row],
+            "group": [self.describe(other) for other in twins.tolist() if other != row],
             "history": [
                 {
                     "action": one.action,
