@@ -54,6 +54,8 @@ def review(
 
 def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Review:
     """The review of a run or an audit, its data read again."""
+    import pyarrow as pa
+
     from noiseproof.cli.reading import data_of, read
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
@@ -67,6 +69,7 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     train, test = read(options | labels, quiet, decode=False)
     items = Items(items_path, train.class_names)
     examples = Examples(items, train, test, cells=_cells(options), embed=_embed(run))
+    pa.default_memory_pool().release_unused()  # what reading took and nobody needs any more
     source = str(options["data"])
     hint = f"noiseproof relabel {shlex.quote(source)} --decisions {shlex.quote(str(run))} --out CLEAN"
     return Review(
@@ -82,7 +85,8 @@ def _cells(options: Options) -> Cells | None:
     path = Path(str(options["data"]))
     if not path.is_file() or not (tables.is_parquet(path) or tables.is_csv(path)):
         return None
-    return table_cells(*tables.cells(path, options["label_column"]))
+    table, ids = tables.cells(path, options["label_column"])
+    return table_cells(table, ids) if table.num_columns else None
 
 
 def _embed(run: Path) -> Embed | None:

@@ -60,6 +60,8 @@ class Examples:
             raise InputError(
                 f"the data has none of the examples that the labels are of, as {items.ids[0]!r}; pass the run's data"
             )
+        if not any(where is not None and where[0] == 1 for where in self.place):
+            self.parts = (train,)  # a test set that nobody asks about need not stay in memory
         self._thumbnails = Thumbnails(self.parts)
         self._banks: dict[int, tuple[np.ndarray, Tensor]] = {}
         self._centres: tuple[np.ndarray, np.ndarray] | None = None

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow.compute as pc
 
 from noiseproof.data.decisions import DROP, KEEP, RELABEL
-from noiseproof.errors import InputError, damage, unknown
+from noiseproof.errors import InputError, unknown
 from noiseproof.reviewing.store import ACTIONS, UNDECIDED, Entry
 
 LABELS = "labels.parquet"
@@ -28,29 +29,32 @@ class Items:
 
     Attributes:
         ids (n,); classes, the names; label, suggested (n,) positions in them; p, confidence (n,); issue (n,) bool;
-        split, kind, advice (n,) text; group (n,), -1 for none; candidates, probabilities (n,) lists.
+        split, kind, advice (n,) text; group (n,), -1 for none.
         action (n,) positions in ACTIONS; now (n,) the class decided on; version (n,) of the newest entry, 0 for none;
         looked (n,) whether it was looked at; entries, the newest entry of each row that has one.
     """
 
     def __init__(self, path: Path, class_names: Sequence[str] = ()) -> None:
         table = _read(path)
-        columns = {name: table.column(name).to_pylist() for name in _NEEDED}
-        self.ids: list[str] = columns["id"]
+        self.ids: list[str] = table.column("id").to_pylist()
         self.row = {id: row for row, id in enumerate(self.ids)}
         if len(self.row) != len(self.ids):
             raise InputError(f"{path} has an id twice; write it again with noiseproof audit or fit")
-        seen = {*columns["label"], *columns["suggested"], *(one for few in columns["candidates"] for one in few)}
-        self.classes = [*class_names, *sorted(seen - set(class_names))]
+        self._candidates, self._shares = (table.column(name) for name in ("candidates", "candidate_probabilities"))
+        coded = {name: _coded(table.column(name)) for name in ("label", "suggested", "split", "kind", "advice")}
+        named = {*coded["label"][1], *coded["suggested"][1], *_coded(pc.list_flatten(self._candidates))[1]}
+        self.classes = [*class_names, *sorted(named - set(class_names))]
         place = {name: k for k, name in enumerate(self.classes)}
-        self.label = np.array([place[name] for name in columns["label"]])
-        self.suggested = np.array([place[name] for name in columns["suggested"]])
-        self.p = np.array(columns["probability_wrong"], dtype=np.float64)
-        self.confidence = np.array(columns["confidence"], dtype=np.float64)
-        self.issue = np.array(columns["issue"], dtype=bool)
-        self.group = np.array(columns["group"])
-        self.split, self.kind, self.advice = (np.array(columns[name]) for name in ("split", "kind", "advice"))
-        self.candidates, self.probabilities = columns["candidates"], columns["candidate_probabilities"]
+        self.label, self.suggested = (
+            np.array([place[name] for name in names])[code] for code, names in (coded["label"], coded["suggested"])
+        )
+        self.split, self.kind, self.advice = (
+            np.array(names)[code] for code, names in (coded["split"], coded["kind"], coded["advice"])
+        )
+        self.p, self.confidence = (
+            table.column(name).to_numpy().astype(np.float64) for name in ("probability_wrong", "confidence")
+        )
+        self.issue, self.group = table.column("issue").to_numpy(), table.column("group").to_numpy().astype(np.int64)
         n = len(self.ids)
         self.action = np.full(n, ACTIONS.index(UNDECIDED), dtype=np.int8)
         self.now, self.version, self.looked = self.label.copy(), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
@@ -151,10 +155,7 @@ class Items:
             "kind": str(self.kind[row]),
             "advice": str(self.advice[row]),
             "group": int(self.group[row]),
-            "candidates": [
-                [name, round(float(value), 4)]
-                for name, value in zip(self.candidates[row], self.probabilities[row], strict=True)
-            ],
+            "candidates": [[name, round(value, 4)] for name, value in self.candidates(row)],
             "why": self._why(row),
             "action": ACTIONS[self.action[row]],
             "now": self.classes[self.now[row]],
@@ -163,10 +164,14 @@ class Items:
             "at": entry.at if entry else "",
         }
 
+    def candidates(self, row: int) -> list[tuple[str, float]]:
+        """The likeliest classes of a row, and their probabilities."""
+        return list(zip(self._candidates[row].as_py(), self._shares[row].as_py(), strict=False))
+
     def _why(self, row: int) -> str:
         """Why the label is suspected, in a sentence."""
         label, suggested = self.classes[self.label[row]], self.classes[self.suggested[row]]
-        given = dict(zip(self.candidates[row], self.probabilities[row], strict=True)).get(label)
+        given = dict(self.candidates(row)).get(label)
         share = f"{label} has {_percent(given)}" if given is not None else f"{label} is not among the five likeliest"
         if self.kind[row] == "duplicate":
             return f"It is nearly the same as another example (group {self.group[row]}) that has another label."
@@ -205,27 +210,32 @@ class Items:
 
 def _read(path: Path) -> Any:
     """The table, its columns checked."""
-    import pyarrow.parquet as pq
     import pyarrow.types as kinds
 
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; pass the folder of a finished noiseproof fit or audit")
+    from noiseproof.data.readers.table_files import is_parquet, read_table
+
+    remedy = "write it again with noiseproof audit or fit"
+    if not path.is_file() or not is_parquet(path):
+        problem = "is no Parquet file" if path.is_file() else "does not exist"
+        raise InputError(f"{path} {problem}; pass the folder of a finished noiseproof fit or audit")
     tests = {
         str: lambda kind: kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind),
         float: kinds.is_floating, bool: kinds.is_boolean, int: kinds.is_integer, list: kinds.is_list,
     }  # fmt: skip
-    with damage(f"{path} is a damaged Parquet file", "write it again with noiseproof audit or fit"):
-        schema = pq.read_schema(path)
-        for name, kind in _NEEDED.items():
-            if name not in schema.names or not tests[kind](schema.field(name).type):
-                raise InputError(
-                    f"{path} has no column {name!r} to review by; write it again with noiseproof audit or fit"
-                )
-        table = pq.read_table(path, columns=list(_NEEDED))
-        table.validate(full=True)
-    if table.num_rows == 0 or any(table.column(name).null_count for name in _NEEDED):
-        raise InputError(f"{path} is empty or has missing values; write it again with noiseproof audit or fit")
-    return table
+    table = read_table(path)
+    for name, kind in _NEEDED.items():
+        if name not in table.column_names or not tests[kind](table.schema.field(name).type):
+            raise InputError(f"{path} has no column {name!r} to review by; {remedy}")
+        if table.column(name).null_count:
+            raise InputError(f"{path} has missing values in {name!r}; {remedy}")
+    return table.select(list(_NEEDED))
+
+
+def _coded(column: Any) -> tuple[np.ndarray, list[str]]:
+    """A column of text as positions (n,) in the names that it holds."""
+    coded = pc.dictionary_encode(column.cast("string"))
+    coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
+    return coded.indices.to_numpy(), coded.dictionary.to_pylist()
 
 
 def _number(name: str, value: str) -> float:
