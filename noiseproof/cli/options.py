@@ -228,8 +228,8 @@ def saved_command(run: Path) -> Options | None:
     from noiseproof.runs.folder import CONFIG, RunFolder
     from noiseproof.runs.structure import mismatch
 
-    audited = run / AUDIT
-    saved = _audited(audited) if audited.is_file() else RunFolder(run).config()["command"]
+    path = run / (AUDIT if (run / AUDIT).is_file() and not (run / CONFIG).is_file() else CONFIG)
+    saved = _audited(path) if path.name == AUDIT else RunFolder(run).config()["command"]
     kinds: dict[str, list[Any]] = {}  # the verbs differ in some
     for settings in (Fitting, Pretraining, NoisySource):
         for name, one in settings_of(settings).items():
@@ -237,7 +237,6 @@ def saved_command(run: Path) -> Options | None:
     for name, value in (saved or {}).items():
         fits = mismatch(value, tuple(kinds.get(name, [object]))) is None and "\0" not in str(value)
         if name not in OF_THE_CALL and not fits:
-            path = audited if audited.is_file() else run / CONFIG
             raise InputError(f"{path} is damaged: {name} is {str(value)!r:.40}; start afresh in another folder")
     return saved
 

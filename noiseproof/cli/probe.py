@@ -90,14 +90,16 @@ def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData,
 
 def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
     """A table of both sets, what the neighbours among the known say of each label."""
-    from noiseproof.method import Beliefs
+    import torch
+
     from noiseproof.pretraining import probes
-    from noiseproof.runs.label_table import Part, write
+    from noiseproof.training.evaluate import audit_run
 
     bank, classes = trained(known), known.num_classes
+    own = probes.knn(bank, known.labels, k=k, num_classes=classes)
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
-    write(
-        path,
-        Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=classes), "train"),
-        Part(asked, Beliefs.of(told, asked.labels), "test"),
-    )
+    reports = [
+        audit_run(data, [(torch.arange(len(data)), said)], True, split)
+        for data, said, split in ((known, own, "train"), (asked, told, "test"))
+    ]
+    reports[0].to_parquet(path, reports[1])

@@ -13,16 +13,19 @@ from noiseproof.errors import InputError
 from noiseproof.training.settings import settings_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from noiseproof.data import LabeledData
     from noiseproof.runs.folder import RunFolder
 
 
 def read(
-    options: Options, quiet: bool, *, labeled: bool = True, decode: bool = True
+    options: Options, quiet: bool, *, labeled: bool = True, whole: bool = False, decode: bool = True
 ) -> tuple[LabeledData, LabeledData | None]:
     """The training set, with the labels, the noise and the decisions asked for, and the test set.
 
-    Without labels there is no test set; without `decode`, images stay encoded until they are taken.
+    Without labels there is no test set. `whole`: where the source has no test set of its own, none is split off.
+    Without `decode`, images stay encoded until they are taken.
     """
     from noiseproof import data as sources
     from noiseproof.data.readers import relabel
@@ -49,10 +52,10 @@ def read(
         test = None
     else:
         files = {name: options.get(name) for name in ("labels", "true_labels")}
-        rows, rest = (None, None) if test is not None else train.split_rows(0.2, seed=options["seed"])
-        whole, train = train, relabel(train, **files, rows=rows)
+        rows, rest = (None, None) if whole or test is not None else train.split_rows(0.2, seed=options["seed"])
+        everything, train = train, relabel(train, **files, rows=rows)
         if rest is not None:  # a label file need not have labels for them
-            test = relabel(whole, **files, rows=rest)
+            test = relabel(everything, **files, rows=rest)
     if options["limit"] is not None:
         train = train.limit(options["limit"], seed=options["seed"])
     if options.get("noise") is not None:
@@ -73,6 +76,16 @@ def _decided(source: str, train: LabeledData, test: LabeledData | None) -> tuple
             f"{source} has decisions of other data, as of {next(iter(decided))!r}; pass those of a review of this data"
         )
     return apply(train, decided), None if test is None else apply(test, decided, beside=train)
+
+
+def reviewed(source: str, data: LabeledData) -> tuple[LabeledData, np.ndarray]:
+    """The data under its own labels without what was dropped, and the classes (n,) that were decided on, −1 elsewhere."""
+    from noiseproof.data.decisions import decisions_of, known_labels
+
+    data, known = known_labels(data, decisions_of(source))
+    if (known < 0).all():
+        raise InputError(f"{source} has decisions of other data; pass those of a review of this data")
+    return data, known
 
 
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:

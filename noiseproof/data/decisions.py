@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
 from noiseproof.data.labeled import LabeledData
@@ -148,6 +149,18 @@ def apply(data: LabeledData, decisions: Mapping[str, Decision], *, beside: Label
         raise InputError("every example was dropped; keep some")
     data = data.with_labels(labels)
     return data if kept.all() else data.subset(kept.numpy())
+
+
+def known_labels(data: LabeledData, decisions: Mapping[str, Decision]) -> tuple[LabeledData, np.ndarray]:
+    """The data under its own labels without what was dropped, and the classes (n,) decided on, −1 where none was.
+
+    What an audit wants: the given labels to judge, and the right ones of those that somebody has looked at.
+    """
+    decided = apply(data.numbered(), decisions)
+    places = {id: row for row, id in enumerate(ids_of(data))}
+    own = data.subset([places[id] for id in ids_of(decided)])
+    looked = np.array([id in decisions for id in ids_of(decided)])
+    return own, np.where(looked, decided.labels.numpy(), -1)
 
 
 def ids_of(data: LabeledData) -> list[str]:
