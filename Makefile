@@ -8,6 +8,7 @@ PIP_QUIET := --quiet --disable-pip-version-check
 demo: .venv/installed
 	$(BIN)/noiseproof demo
 
+# The tests of the review page drive a Chromium, and are skipped where there is none: apt-get install chromium
 test: .venv/installed-dev check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 4
 

@@ -42,6 +42,7 @@ from .methods.sop_plus import SOPPlus as SOPPlus
 from .pretraining import pretrain as pretrain
 from .pretraining import probe as probe
 from .recipes import recipe as recipe
+from .reviewing import review as review
 from .runs.label_report import LabelReport as LabelReport
 from .runs.loading import load_backbone as load_backbone
 from .runs.loading import load_model as load_model

@@ -68,7 +68,7 @@ def audit(
     decided(_nothing(), **how)  # a mistake there is said before the work
     folder = _free(out, data)
     options: Options = {"data": anchored(data), "seed": seed, **source}
-    options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "test")}
+    options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "decisions", "test")}
     with interruptible():
         if (Path(data) / "config.json").is_file():
             for name, given in (("pred-probs", pred_probs), ("features", features), ("model", model)):
@@ -109,14 +109,16 @@ def _of_data(
     options: Options, pred_probs: Path | None, features: str | None, network: Options, how: Options, quiet: bool
 ) -> LabelReport:
     """Audit data by predictions or features of files, by networks, or by its own features."""
-    from noiseproof.cli.reading import read
+    from noiseproof.cli.reading import read, reviewed
     from noiseproof.data.readers.matrices import read_matrix
     from noiseproof.training import audit as auditing
     from noiseproof.training.progress import counting
 
-    data, _ = read(options, quiet, whole=True)
-    assert data.ids is not None
+    data, _ = read(options | {"decisions": None}, quiet, whole=True)
     given = dict(network)
+    if options["decisions"] is not None:
+        data, given["known"] = reviewed(options["decisions"], data)
+    assert data.ids is not None
     if pred_probs is not None:
         given["pred_probs"] = read_matrix(pred_probs, data.ids, data.class_names)
     if features is not None:
