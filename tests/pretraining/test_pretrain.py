@@ -245,7 +245,7 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert (code, err) == (0, "")
     doubts = pq.read_table("doubts.parquet").to_pydict()
     assert doubts["split"].count("train") == 100
-    assert doubts["suspicion"] == sorted(doubts["suspicion"], reverse=True)
+    assert doubts["probability_wrong"] == sorted(doubts["probability_wrong"], reverse=True)
     code, _, err = command("fit", "digits", "--method", "ce", "--epochs", 1, "--init", "run", "--out", "fit", *quick)
     assert (code, err) == (0, "")
     assert json.loads(Path("fit/config.json").read_text())["call"]["init"] == str(Path("run").absolute())
