@@ -26,9 +26,9 @@ from mutation.report import Outcome
 # with the longest name. Compiled loops are a part of their own: each mutant is compiled anew.
 PACKAGES: dict[str, tuple[int, tuple[str, ...]]] = {
     "noiseproof/methods": (130, ("tests/methods", "tests/test_contract.py")),
-    "noiseproof/pretraining": (80, ("tests/pretraining", "tests/training/test_replicas.py")),
-    "noiseproof/coreset": (70, ("tests/coreset",)),
-    "noiseproof/coreset/kernels.py": (12, ("tests/coreset",)),
+    "noiseproof/pretraining": (60, ("tests/pretraining", "tests/training/test_replicas.py")),
+    "noiseproof/coreset": (50, ("tests/coreset",)),
+    "noiseproof/coreset/kernels.py": (10, ("tests/coreset",)),
     "noiseproof/auditing": (50, ("tests/auditing",)),
 }
 TESTS = (
