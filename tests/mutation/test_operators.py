@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
+from mutation import live
 from mutation.operators import mutants
 from mutation.recording import Record
 from mutation.report import Outcome, share, table, wilson
@@ -56,6 +58,43 @@ def test_every_mutant_is_another_module_that_python_reads(package: str) -> None:
         assert ast.dump(ast.parse(mutant.applied(source))) != plain
         keys.add(mutant.key)
     assert len(keys) == len(mutants(path.name, source)[::7]) > 10
+
+
+LIVE = """
+from dataclasses import dataclass
+LIMIT = 3
+def above(x, least=LIMIT, *, strict=True):
+    return x > least if strict else x >= least
+@dataclass(kw_only=True)
+class Options:
+    rate: float = 0.5
+    def double(self):
+        return 2 * self.rate
+"""
+
+
+def test_constants_defaults_and_code_are_exchanged_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was imported from the module before the mutation shows it as well."""
+    (tmp_path / "noiseproof").mkdir()
+    (tmp_path / "noiseproof/odd_module.py").write_text(LIVE)
+    monkeypatch.syspath_prepend(tmp_path / "noiseproof")
+    monkeypatch.setattr(live, "_name", lambda path: Path(path).stem)
+    functions = live.Functions(tmp_path, ("noiseproof",))
+    import odd_module as module
+
+    above, options = module.above, module.Options
+    every = {(one.before, one.after): one for one in mutants("noiseproof/odd_module.py", LIVE.encode())}
+    assert (above(3), above(3, strict=False), options().double()) == (False, True, 1.0)
+    for key, expected in (
+        (("0.5", "(1.0)"), (False, True, 2.0)), (("3", "(2)"), (True, True, 1.0)),
+        (("True", "False"), (True, True, 1.0)), (("x > least", "(x >= least)"), (True, True, 1.0)),
+        (("2 * self.rate", "(2 / self.rate)"), (False, True, 4.0)),
+    ):  # fmt: skip
+        child = os.fork()
+        if child == 0:  # as each mutant: what it changes is gone with it
+            done = functions.mutate(every[key])
+            os._exit(0 if done and (above(3), above(3, strict=False), options().double()) == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0, key
 
 
 def test_a_module_belongs_to_the_longest_name() -> None:
