@@ -26,9 +26,9 @@ from mutation.report import Outcome
 # with the longest name. Compiled loops are a part of their own: each mutant is compiled anew.
 PACKAGES: dict[str, tuple[int, tuple[str, ...]]] = {
     "noiseproof/methods": (150, ("tests/methods", "tests/test_contract.py")),
-    "noiseproof/pretraining": (40, ("tests/pretraining", "tests/training/test_replicas.py")),
+    "noiseproof/pretraining": (30, ("tests/pretraining", "tests/training/test_replicas.py")),
     "noiseproof/coreset": (60, ("tests/coreset",)),
-    "noiseproof/coreset/kernels.py": (6, ("tests/coreset",)),
+    "noiseproof/coreset/kernels.py": (4, ("tests/coreset",)),
     "noiseproof/auditing": (60, ("tests/auditing",)),
 }
 TESTS = (
@@ -178,7 +178,7 @@ class Mutating:
     def outcome(self, mutant: Mutant) -> Outcome:
         """What becomes of a mutant."""
         default = PACKAGES[package_of(mutant.module)][1]
-        tests = self.record.tests(mutant.module, mutant.function, default)
+        tests = self.record.tests(mutant, default)
         tests.sort(key=lambda test: -self.kills[mutant.module, test])  # what noticed others of the module comes first
         begun = _spent()
         code = self.live(mutant, tests)

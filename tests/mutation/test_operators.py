@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mutation import live
-from mutation.operators import mutants
+from mutation.operators import Mutant, mutants
 from mutation.recording import Record
 from mutation.report import Outcome, share, table, wilson
 from mutation.running import PACKAGES, package_of
@@ -106,15 +106,22 @@ def test_a_module_belongs_to_the_longest_name() -> None:
 
 def test_a_mutant_meets_the_tests_that_call_it(tmp_path: Path) -> None:
     lines = [
-        '["call", "a.py::slow", "m.py", 3]', '["call", "a.py::quick", "m.py", 3]', '["call", "b.py::other", "m.py", 9]',
+        '["call", "a.py::slow", "p/m.py", 3]', '["call", "a.py::quick", "p/m.py", 3]',
+        '["call", "b.py::other", "p/m.py", 9]', '["call", "b.py::asks", "p/__init__.py", 1]',
         '["time", "a.py::slow", 2.0, "passed"]', '["time", "a.py::quick", 1.0, "passed"]',
         '["time", "b.py::other", 0.1, "passed"]', '["time", "b.py::gone", 0.1, "passed"]',
+        '["time", "b.py::asks", 0.2, "passed"]',
     ]  # fmt: skip
     (tmp_path / "record").write_text("\n".join(lines))
-    record = Record.read(tmp_path / "record", {"a.py::slow", "a.py::quick", "b.py::other"})
-    assert record.tests("m.py", 3, ()) == ["a.py::quick", "a.py::slow"]
-    assert record.tests("m.py", 0, ()) == ["b.py::other", "a.py::quick", "a.py::slow"]
-    assert record.tests("compiled.py", 5, ("a.py",)) == ["a.py::quick", "a.py::slow"]
+    record = Record.read(tmp_path / "record", {"a.py::slow", "a.py::quick", "b.py::other", "b.py::asks"})
+
+    def tests(module: str, function: int, body: bool, default: str = "nowhere") -> list[str]:
+        return record.tests(Mutant(module, function, body, 1, "sign", 0, 1, "a", "b"), (default,))
+
+    assert tests("p/m.py", 3, True) == ["a.py::quick", "a.py::slow"]
+    assert tests("p/m.py", 3, False) == ["b.py::asks", "a.py::quick", "a.py::slow"]  # a default
+    assert tests("p/m.py", 0, False) == ["b.py::other", "b.py::asks", "a.py::quick", "a.py::slow"]
+    assert tests("q/compiled.py", 5, True, "a.py") == ["a.py::quick", "a.py::slow"]
     (tmp_path / "record").write_text('["time", "a.py::slow", 2.0, "failed"]')
     with pytest.raises(SystemExit, match="fails without any mutation"):
         Record.read(tmp_path / "record", {"a.py::slow"})
