@@ -379,7 +379,7 @@ def test_mistakes(options: dict[str, Any], message: str) -> None:
     ("name", "taken", "refused"),
     [
         ("epsilon", [1e-9, 1 - 1e-9], [0, 1]), ("parts", [1, 9], [0]), ("processes", [0], [-1]), ("seed", [0, 1], [-1]),
-        ("memory", [0, 1], [-1]), ("threads", [1, 2], [0]),
+        ("memory", [0, 1], [-1]), ("threads", [1, 2], [0]), ("progress", [None, max], [5]),
         ("k", [0, 4, 1e-9, 1.0, [0]], [-1, 5, 0.0, 1.01, [5], [1, 1]]),
         ("groups", [torch.tensor([0, 0, 1, 1])], [torch.tensor([0, -1, 0, 0]), torch.tensor([0, 0, 1008, 0])]),
     ],

@@ -81,6 +81,28 @@ def test_a_round_is_algorithm_1(make_run: Callable[..., Run], by: str) -> None:
     assert any(label[i] != label[j] for j, i in partners.items()) == (by == "prediction")
 
 
+@pytest.mark.parametrize("selection", ["smallest", "trimmed"])
+def test_without_clusters_an_example_stands_for_itself_or_for_none(
+    make_run: Callable[..., Run], selection: str
+) -> None:
+    """Of each class the half with the smallest gradients ‖p − y‖; two rounds of the same network choose alike."""
+    run = make_run(n=40, num_classes=2, epochs=20, epoch=5)
+    method = CRUST(build("ce"), fraction=0.5, selection=selection)
+    method.start(run)
+    chosen = [method.before_epoch(run) for _ in range(2)][-1]
+    assert chosen is not None
+    assert chosen.weight is None
+    everyone, kept = torch.arange(40), torch.zeros(40, dtype=torch.bool).index_fill(0, chosen.index, True)
+    assert method.owner.tolist() == torch.where(kept, everyone, -1).tolist()
+    assert (method.times.tolist(), int(method.rounds)) == ((2 * kept).tolist(), 2)
+    if selection == "smallest":
+        gradient = last_layer_gradients(run.predict(), run.data.labels).norm(dim=1)
+        for label in (0, 1):
+            own = everyone[run.data.labels == label]
+            half = own[gradient[own].argsort()[: round(len(own) / 2)]]
+            assert sorted(half.tolist()) == own[kept[own]].tolist()
+
+
 def test_the_central_examples_are_clean_and_the_medoids_are_not() -> None:
     data, test = noisy_digits()
     shares = {}

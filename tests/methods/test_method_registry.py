@@ -152,6 +152,9 @@ def test_defaults_are_as_documented() -> None:
         parameters = inspect.signature(loss).parameters
         assert {option: parameters[option].default for option in DEFAULTS[name]} == DEFAULTS[name]
         assert parameters["reduction"].default == "mean"
+    parameters = inspect.signature(nf.RefineLoss).parameters
+    expected = DEFAULTS["refine"] | {"reduction": "mean"}
+    assert {name: one.default for name, one in parameters.items()} | {"views": 1} == expected
 
 
 def test_table_is_complete() -> None:

@@ -369,6 +369,16 @@ def test_noise_is_that_of_the_label_an_example_has_now() -> None:
         assert float(criterion.noise()[0]) == pytest.approx(expected, abs=0.02)
 
 
+def test_an_example_that_was_not_seen_has_no_noise() -> None:
+    """Also where u has K entries, of which the neighbour's last one is awake."""
+    criterion = SOPLoss(3, 3, full_u=True, visits=2)
+    logits, index = torch.tensor([[4.0, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
+    for _ in range(20):
+        criterion(logits, torch.tensor([2]), index)
+        criterion.step()
+    assert criterion.noise().tolist() == pytest.approx([1, 0, 0], abs=0.02)
+
+
 def noise_model(u: Tensor, v: Tensor) -> NoiseModel:
     """A noise model with this u (n,) and v (n, K)."""
     criterion = SOPLoss(*v.shape)

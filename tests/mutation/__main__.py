@@ -4,9 +4,9 @@
 
 Mutants are drawn by a seed, each package's share apart, and run on a copy of the tree. One session of pytest collects
 all tests once; each mutant is a process forked from it, whose function gets another code and which runs the tests that
-call that function (recorded first), the quickest first, until one fails. What is not within a function, or is compiled,
-is written into the copy and tried in a new session. Outcomes are appended to a file: stopped, it goes on where it was.
-Ends with the share killed, and exit code 1 where that is below `--least`.
+call that function (recorded first), the quickest first, until one fails. What numba compiles is written into the copy
+and tried in a new session. Outcomes are appended to a file: stopped, it goes on where it was. Ends with the share
+killed, and exit code 1 where that is below `--least`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
+from mutation.operators import Mutant
 
 
 class Recorder:
@@ -84,12 +85,14 @@ class Record:
                 record.seconds[test] += seconds
         return record
 
-    def tests(self, module: str, function: int, default: tuple[str, ...]) -> list[str]:
-        """The tests that could notice a change there, the quickest first.
+    def tests(self, mutant: Mutant, default: tuple[str, ...]) -> list[str]:
+        """The tests that could notice a mutant, the quickest first.
 
-        Those that call the function; where it lies in none, or in one that is compiled and so is not seen, those that
-        call any of the module; without such, those in the folders of `default`.
+        Those that call its function; where it is in none, or in one that is compiled and so is not seen, those that
+        call any of the module; without such, those in the folders of `default`. Defaults may be read without a call, by
+        those that ask the package what there is.
         """
-        found = self.of_function[module, function] if function else set()
-        found = found or self.of_module[module] or {test for test in self.seconds if test.startswith(default)}
-        return sorted(found, key=lambda test: (self.seconds[test], test))
+        found = self.of_function[mutant.module, mutant.function] or self.of_module[mutant.module]
+        found = found or {test for test in self.seconds if test.startswith(default)}
+        asking = set() if mutant.body else self.of_module[str(Path(mutant.module).parent / "__init__.py")]
+        return sorted(found | asking, key=lambda test: (self.seconds[test], test))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
-from mutation.operators import mutants
+from mutation import live
+from mutation.operators import Mutant, mutants
 from mutation.recording import Record
 from mutation.report import Outcome, share, table, wilson
 from mutation.running import PACKAGES, package_of
@@ -58,6 +60,43 @@ def test_every_mutant_is_another_module_that_python_reads(package: str) -> None:
     assert len(keys) == len(mutants(path.name, source)[::7]) > 10
 
 
+LIVE = """
+from dataclasses import dataclass
+LIMIT = 3
+def above(x, least=LIMIT, *, strict=True):
+    return x > least if strict else x >= least
+@dataclass(kw_only=True)
+class Options:
+    rate: float = 0.5
+    def double(self):
+        return 2 * self.rate
+"""
+
+
+def test_constants_defaults_and_code_are_exchanged_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was imported from the module before the mutation shows it as well."""
+    (tmp_path / "noiseproof").mkdir()
+    (tmp_path / "noiseproof/odd_module.py").write_text(LIVE)
+    monkeypatch.syspath_prepend(tmp_path / "noiseproof")
+    monkeypatch.setattr(live, "_name", lambda path: Path(path).stem)
+    functions = live.Functions(tmp_path, ("noiseproof",))
+    import odd_module as module
+
+    above, options = module.above, module.Options
+    every = {(one.before, one.after): one for one in mutants("noiseproof/odd_module.py", LIVE.encode())}
+    assert (above(3), above(3, strict=False), options().double()) == (False, True, 1.0)
+    for key, expected in (
+        (("0.5", "(1.0)"), (False, True, 2.0)), (("3", "(2)"), (True, True, 1.0)),
+        (("True", "False"), (True, True, 1.0)), (("x > least", "(x >= least)"), (True, True, 1.0)),
+        (("2 * self.rate", "(2 / self.rate)"), (False, True, 4.0)),
+    ):  # fmt: skip
+        child = os.fork()
+        if child == 0:  # as each mutant: what it changes is gone with it
+            done = functions.mutate(every[key])
+            os._exit(0 if done and (above(3), above(3, strict=False), options().double()) == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0, key
+
+
 def test_a_module_belongs_to_the_longest_name() -> None:
     assert package_of("noiseproof/coreset/greedy.py") == "noiseproof/coreset"
     assert package_of("noiseproof/coreset/kernels.py") == "noiseproof/coreset/kernels.py"
@@ -67,15 +106,22 @@ def test_a_module_belongs_to_the_longest_name() -> None:
 
 def test_a_mutant_meets_the_tests_that_call_it(tmp_path: Path) -> None:
     lines = [
-        '["call", "a.py::slow", "m.py", 3]', '["call", "a.py::quick", "m.py", 3]', '["call", "b.py::other", "m.py", 9]',
+        '["call", "a.py::slow", "p/m.py", 3]', '["call", "a.py::quick", "p/m.py", 3]',
+        '["call", "b.py::other", "p/m.py", 9]', '["call", "b.py::asks", "p/__init__.py", 1]',
         '["time", "a.py::slow", 2.0, "passed"]', '["time", "a.py::quick", 1.0, "passed"]',
         '["time", "b.py::other", 0.1, "passed"]', '["time", "b.py::gone", 0.1, "passed"]',
+        '["time", "b.py::asks", 0.2, "passed"]',
     ]  # fmt: skip
     (tmp_path / "record").write_text("\n".join(lines))
-    record = Record.read(tmp_path / "record", {"a.py::slow", "a.py::quick", "b.py::other"})
-    assert record.tests("m.py", 3, ()) == ["a.py::quick", "a.py::slow"]
-    assert record.tests("m.py", 0, ()) == ["b.py::other", "a.py::quick", "a.py::slow"]
-    assert record.tests("compiled.py", 5, ("a.py",)) == ["a.py::quick", "a.py::slow"]
+    record = Record.read(tmp_path / "record", {"a.py::slow", "a.py::quick", "b.py::other", "b.py::asks"})
+
+    def tests(module: str, function: int, body: bool, default: str = "nowhere") -> list[str]:
+        return record.tests(Mutant(module, function, body, 1, "sign", 0, 1, "a", "b"), (default,))
+
+    assert tests("p/m.py", 3, True) == ["a.py::quick", "a.py::slow"]
+    assert tests("p/m.py", 3, False) == ["b.py::asks", "a.py::quick", "a.py::slow"]  # a default
+    assert tests("p/m.py", 0, False) == ["b.py::other", "b.py::asks", "a.py::quick", "a.py::slow"]
+    assert tests("q/compiled.py", 5, True, "a.py") == ["a.py::quick", "a.py::slow"]
     (tmp_path / "record").write_text('["time", "a.py::slow", 2.0, "failed"]')
     with pytest.raises(SystemExit, match="fails without any mutation"):
         Record.read(tmp_path / "record", {"a.py::slow"})

@@ -18,7 +18,7 @@ from noiseproof.models import Backbone
 from noiseproof.pretraining import MoCo, probe
 from noiseproof.pretraining.moco import crowded
 from noiseproof.pretraining.report import settings
-from noiseproof.pretraining.train import probe_sets
+from noiseproof.pretraining.train import probe_sets, projection_head
 from noiseproof.runs import loading
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.loading import load_model
@@ -120,6 +120,16 @@ def test_the_sets_of_the_probes(pictures):
     assert [len(part) for part in probe_sets(train, test, 50)] == [50, 50]
     assert [len(part) for part in probe_sets(train, None, 120)] == [96, 24]
     assert [len(part) for part in probe_sets(train, None, 50)] == [40, 10]
+
+
+def test_the_head_has_three_layers():
+    """Of the features' width by default; batch norm and ReLU behind each hidden one, which needs no bias then."""
+    for hidden, width in ((None, 5), (7, 7)):
+        head = projection_head(5, 3, hidden)
+        kinds = [type(layer).__name__ for layer in head]
+        assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear"]
+        assert [tuple(head[i].weight.shape) for i in (0, 3, 6)] == [(width, 5), (width, width), (3, width)]
+        assert [head[i].bias is None for i in (0, 3, 6)] == [True, True, False]
 
 
 def test_a_batch_holds_two_images_for_each_process(run, monkeypatch):

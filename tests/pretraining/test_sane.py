@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -76,6 +77,17 @@ def test_mu_rises_by_half_a_cosine():
     for t in range(11):
         assert confidence(t, 10, 0.5, 10) == pytest.approx(twin.confidence(t, 10, 0.5, 10))
     assert (confidence(0, 1, 0.5, 10), confidence(1, 1, 0.5, 10)) == (0.5, 10)
+
+
+@pytest.mark.parametrize(("n", "each"), [(96, 3), (97, 3), (98, 4), (127, 4), (20, 1), (1, 1)])
+def test_mu_rises_over_the_steps_that_the_loop_makes(monkeypatch, n, each):
+    """A last batch of one joins its neighbour; a data set smaller than a batch is one."""
+    asked = []
+    monkeypatch.setattr("noiseproof.pretraining.sane.confidence", lambda *given: asked.append(given) or 0.0)
+    state = SimpleNamespace(data=range(n), batch_size=32, epochs=5, step=2)
+    labels = SANE(m1=0.5, m2=10).labels(state, torch.zeros(4, 2), 3)
+    assert asked == [(2, 5 * each, 0.5, 10)]
+    assert torch.equal(labels, torch.eye(3, 4))  # without confidence, one-hot
 
 
 def test_losses_and_their_gradients_agree_with_the_paper():
