@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from papers.citing import MARK, Quoted, cells, mistake, quoted, table
 from scipy.stats import ttest_ind
+from typer.testing import CliRunner
 
+from noiseproof.cli import app
 from noiseproof.errors import InputError
 from noiseproof_papers import experiments, grid, ledger, results
 from noiseproof_papers.datadir import DataDir
@@ -169,6 +171,19 @@ def test_a_finished_grid_becomes_results(tmp_path: Path, monkeypatch: pytest.Mon
     for row, column in (("three", "test"), ("one", "rest")):
         with pytest.raises(InputError, match="name one of each"):
             one.entry(row, column)
+
+
+def test_the_command_writes_the_page_and_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = CliRunner().invoke(app, ["reproduce", "ledger", "--out", str(tmp_path / "new" / "ledger.md")])
+    assert asked.exit_code == 0, asked.output
+    assert (tmp_path / "new" / "ledger.md").read_text(encoding="utf-8") == ledger.page()
+    monkeypatch.setattr("noiseproof_papers.build", lambda name: {"coin": Coin()}[name])
+    monkeypatch.setattr(results.inspect, "getfile", lambda kind: str(tmp_path / "coins" / "table.py"))
+    words = ["reproduce", "coin", "--scale", "small", "--seeds", "2", "--out", str(tmp_path / "run"), "--publish", "-q"]
+    asked = CliRunner().invoke(app, words)
+    assert asked.exit_code == 0, asked.output
+    content = (tmp_path / "coins" / "results" / "coin-small.json").read_text(encoding="utf-8")
+    assert '"command": "noiseproof reproduce coin --scale small --seeds 2"' in content
 
 
 def test_one_run_has_no_interval() -> None:
