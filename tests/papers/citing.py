@@ -3,9 +3,9 @@
 Before a table:    <!-- result: sop-table1-small -->
 After a number:    −2.07 ± 2.03<!-- result: annealing-base-small, test lnsgd-s − lnsgd-ls -->
 
-A row of the table, or the words after the comma, names a row of the results whose cells have all its words; words in
-brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it, the numbers or some
-neighbouring ones of an entry of that row, in the order of its columns.
+The cells of a row before the first number, or the words after the comma, name a row of the results whose cells have all
+these words; words in brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it, the
+numbers or some neighbouring ones of an entry of that row, in the order of its columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def quoted(text: str) -> Iterator[Quoted]:
                 continue
             rows = [cells(row) for row in table(lines, i + 1)[2:]]
             assert rows, f"line {i + 1}: no table follows {mark[0]}"
-            yield from (Quoted(i + 2, mark[1], row[0], row[1:]) for row in rows)
+            yield from (
+                Quoted(i + 4 + j, mark[1], " ".join(row[: label(row)]), row[label(row) :]) for j, row in enumerate(rows)
+            )
 
 
 def table(lines: list[str], start: int) -> list[str]:
@@ -50,6 +52,11 @@ def table(lines: list[str], start: int) -> list[str]:
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
     return lines[start:end]
+
+
+def label(row: list[str]) -> int:
+    """How many cells name the row: the first, and those after it that have no number."""
+    return next((i for i in range(1, len(row)) if _NUMBER.search(row[i])), 1)
 
 
 def cells(row: str) -> list[str]:

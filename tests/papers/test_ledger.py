@@ -124,6 +124,13 @@ def test_a_wrong_quotation_is_noticed(row: str, entry: str, wrong: str | None) -
     assert found is None if wrong is None else wrong in str(found)
 
 
+def test_all_cells_before_the_first_number_name_the_row() -> None:
+    text = "<!-- result: sop-cifar10n-small -->\n| | | test |\n|---|---|---|\n| random1 | `{}` | 48.6 ± 0.9 |\n"
+    assert [mistake(one, KNOWN) for one in quoted(text.format("sop"))] == [None]
+    (other,) = quoted(text.format("elr"))
+    assert (other.line, "does not have" in str(mistake(other, KNOWN))) == (4, True)
+
+
 def test_numbers_in_prose_are_quotations_too() -> None:
     text = "it ends at 20.2 ± 2.7 %<!-- result: sop-table1-small, sop --> there, not at 3e-7."
     (one,) = quoted(text)
