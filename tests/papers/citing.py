@@ -4,8 +4,8 @@ Before a table:    <!-- result: sop-table1-small -->
 After a number:    −2.07 ± 2.03<!-- result: annealing-base-small, test lnsgd-s − lnsgd-ls -->
 
 The cells of a row before the first number, or the words after the comma, name a row of the results whose cells have all
-these words; words in brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it, the
-numbers or some neighbouring ones of an entry of that row, in the order of its columns.
+these words; words in brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it,
+the numbers or some neighbouring ones of an entry of that row, in the order of its columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from noiseproof_papers.results import _NUMBER, Results, find, numbers
+from noiseproof_papers.results import NUMBER, Results, find, numbers
 
 MARK = re.compile(r"<!-- result: ([\w-]+)(?:, ([^>]*?))? -->")
 _BEFORE = re.compile(r"([+−-]?\d[\d.,e±+−\- ]*)(?: %)?$")
@@ -56,7 +56,7 @@ def table(lines: list[str], start: int) -> list[str]:
 
 def label(row: list[str]) -> int:
     """How many cells name the row: the first, and those after it that have no number."""
-    return next((i for i in range(1, len(row)) if _NUMBER.search(row[i])), 1)
+    return next((i for i in range(1, len(row)) if NUMBER.search(row[i])), 1)
 
 
 def cells(row: str) -> list[str]:
@@ -66,7 +66,7 @@ def cells(row: str) -> list[str]:
 def mistake(one: Quoted, known: dict[str, Results]) -> str | None:
     """What is wrong with a quotation; None for nothing."""
     rows = [row for row in find(one.results, known).rows if _words(one.row) <= _words(" ".join(row), own=False)]
-    wanted = [found for entry in one.entries if (found := _NUMBER.findall(entry))]
+    wanted = [found for entry in one.entries if (found := NUMBER.findall(entry))]
     if not rows:
         return f"line {one.line}: {one.results} has no row {one.row!r}"
     if any(_carries(row, wanted) for row in rows):
