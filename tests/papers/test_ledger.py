@@ -112,9 +112,11 @@ def test_tables_with_a_spread_cite_results(path: Path) -> None:
     [
         ("`sop`", "**42.2 ± 0.7** (41.1 ± 2.1)", None),
         ("`sop`", "42.2", None),
+        ("`sop`", "42.2, 41.1", None),
         ("`sop` (ours)", "42 ± 1", None),
         ("`sop`", "42.3 ± 0.7 (41.1 ± 2.1)", "does not have 42.3 ± 0.7"),
         ("`sop`", "42.2 ± 2.1", "does not have 42.2 ± 2.1"),
+        ("`sop`", "41.1, 42.2", "does not have 41.1, 42.2"),
         ("`elr`", "42.2 ± 0.7", "row '`elr`' does not have"),
         ("`lrt`", "42.2 ± 0.7", "has no row"),
     ],
