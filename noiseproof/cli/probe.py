@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app
-from noiseproof.cli.options import Options, Source, with_options
+from noiseproof.cli.options import Source, with_options
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def probe(
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof.cli.console import wrote
-    from noiseproof.cli.reading import read
+    from noiseproof.cli.reading import data_of, read
     from noiseproof.runs import loading
     from noiseproof.training.setup import match
 
@@ -59,7 +59,7 @@ def probe(
     if run.is_file():
         raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
     trained = loading.load_backbone(run, device=device)
-    options = _probed(run, {"data": data, **source})
+    options = data_of(run, {"data": data, **source}, "probe")
     known, asked = read(options, quiet, labeled=False)
     if asked is not None:
         asked = match("test", asked, known)
@@ -75,21 +75,6 @@ def probe(
     if export is not None:
         loading.export(trained, export)
         wrote(export)
-
-
-def _probed(run: Path, given: Options) -> Options:
-    """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
-    from noiseproof.cli.reading import command_of
-
-    options = command_of(run)
-    if given["data"] is not None:
-        size, seed = (None, 0) if options is None else (options["image_size"], options["seed"])
-        options = dict.fromkeys(given) | {"image_size": size, "seed": seed}
-    elif options is None:
-        raise InputError(
-            f"the run in {run} was not begun by the command line; pass the data: noiseproof probe {run} DATA"
-        )
-    return options | {key: value for key, value in given.items() if value is not None}
 
 
 def _print_accuracies(
@@ -110,14 +95,16 @@ def _print_accuracies(
 
 def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
     """A table of both sets, what the neighbours among the known say of each label."""
-    from noiseproof.method import Beliefs
+    import torch
+
     from noiseproof.pretraining import probes
-    from noiseproof.runs.label_table import Part, write
+    from noiseproof.training.evaluate import audit_run
 
     bank, classes = trained(known), known.num_classes
+    own = probes.knn(bank, known.labels, k=k, num_classes=classes)
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
-    write(
-        path,
-        Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=classes), "train"),
-        Part(asked, Beliefs.of(told, asked.labels), "test"),
-    )
+    reports = [
+        audit_run(data, [(torch.arange(len(data)), said)], split)
+        for data, said, split in ((known, own, "train"), (asked, told, "test"))
+    ]
+    reports[0].to_parquet(path, reports[1])

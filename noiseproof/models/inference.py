@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from noiseproof.data.sources import Ahead
+
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
@@ -57,8 +59,10 @@ def predictions(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of positions (B,) and probabilities (B, K) over `data`, or over its rows `index`, on the CPU."""
     index = torch.arange(len(data)) if index is None else index
-    for rows in index.split(block_size(data.input_shape)):
+    blocks, ahead = index.split(block_size(data.input_shape)), Ahead(data.inputs)
+    ahead.announce(blocks)
+    for rows in blocks:
         with eval_mode(models), torch.no_grad():
-            inputs = normalize(data.take(rows).to(device))
+            inputs = normalize(ahead.take(rows).to(device))
             probability = probabilities(models, inputs).float().cpu()
         yield rows, probability

@@ -18,9 +18,12 @@ from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
 from noiseproof.data.input_form import InputForm, colour_range
+from noiseproof.data.labeled import is_table
+from noiseproof.data.packing import Packed
 from noiseproof.device import check_memory, pick_device, pick_precision
 from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
+from noiseproof.models.adapters import adapt
 from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
 from noiseproof.training import distributed
@@ -77,7 +80,7 @@ class Setup:
             batch_size=len(data) if isinstance(size, str) else size,
             device=self.device,
             generator=torch.Generator().manual_seed(self.call.seed),
-            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.device),
+            normalize=_normalization(data).to(self.device),
             val=val,
             predicts=predicts,
         )
@@ -113,8 +116,17 @@ class Setup:
         }
 
 
+def _normalization(data: LabeledData) -> Normalize:
+    """The normalisation by mean and spread of the training set; none of what is on a network's scale already."""
+    if getattr(data.inputs, "ready", False):
+        return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
+    return Normalize.of(data.take, len(data), image=data.is_image)
+
+
 def choose_model(model: Model, data: LabeledData) -> Model:
     """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
+    if isinstance(data.inputs, Packed) and isinstance(model, str):
+        raise InputError(f"no network here takes tokens or dicts of tensors, got model={model!r}; pass one of your own")
     if model != "auto":
         return model
     side = min(data.input_shape[1:]) if data.is_image else 0
@@ -154,6 +166,9 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
             raise InputError(f"model must be a name, a module or a function that makes one, got {type(one).__name__}")
     if len({id(one) for one in built}) < count:
         raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
+    if not isinstance(model, str):
+        for one in built:
+            adapt(one, data.inputs.packing if isinstance(data.inputs, Packed) else None)
     modules = nn.ModuleList(built).to(device)
     lazy = any(map(is_lazy, modules.parameters()))  # of unknown shape until the first forward pass
     if data.is_image and not lazy and models.prefers_channels_last(modules, device):
@@ -235,20 +250,11 @@ def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledDat
     """A validation or test set, which must look like the training set, with features and classes in its order."""
     if data is None:
         return None
-    check_data(name, data)
     data = InputForm.of(train).match(name, data)
     try:
         return data if data.class_names == train.class_names else data.recast(train.class_names)
     except InputError as error:
         raise InputError(f"{name} does not match the training set: {error}") from None
-
-
-def check_data(name: str, data: Any) -> None:
-    """Only a LabeledData has been through its door."""
-    if not isinstance(data, LabeledData):
-        raise InputError(
-            f"{name} must be a LabeledData, got {type(data).__name__}; wrap it: LabeledData(inputs, labels)"
-        )
 
 
 def build_augments(
@@ -284,7 +290,6 @@ def split_validation(
     data: LabeledData, val: LabeledData | float | None, seed: int
 ) -> tuple[LabeledData, LabeledData | None, tuple[Tensor, Tensor | None]]:
     """The training set, the held-out set (a share, with its noise, or as given), and the rows of both in `data`."""
-    check_data("data", data)
     if not data.labeled:
         raise InputError("the data has no labels to learn; pass some, or pre-train on it (noiseproof pretrain)")
     rows = torch.arange(len(data))
@@ -293,5 +298,8 @@ def split_validation(
     if isinstance(val, int | float):
         require(0 < val < 1, "val", val, "a data set, or a share of the training set in (0, 1)")
         rest, part = data.split_rows(val, seed=seed)
-        return data.subset(rest), data.subset(part), (rest, part)
+        train, held_out = data.subset(rest), data.subset(part)
+        if is_table(train.inputs):
+            held_out = held_out.encoded_by(train.inputs.encoder)
+        return train, held_out, (rest, part)
     return data, match("val", val, data), (rows, None)

@@ -11,10 +11,11 @@ from reference import crust as slow
 from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.method import Batch, Run, Selection
+from noiseproof.method import Batch, Beliefs, Run, Selection
 from noiseproof.methods import build, crust
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
+from noiseproof.methods.mixup import sample_lam
 from noiseproof.models import Backbone
 from noiseproof.models import build as network
 from noiseproof.training.fit import fit
@@ -40,6 +41,44 @@ def test_last_layer_gradients_are_those_of_autograd() -> None:
         torch.testing.assert_close(short[i], by_logits[i])
     with pytest.raises(InputError, match="need probabilities"):
         last_layer_gradients(torch.ones(3, 2), label)
+
+
+@pytest.mark.parametrize("by", ["label", "prediction"])
+def test_a_round_is_algorithm_1(make_run: Callable[..., Run], by: str) -> None:
+    """Its selection, weights and clusters; then the loss of Eq. (11) in the network's weights, in double precision."""
+    run = make_run(n=60, num_classes=4, epochs=20)
+    torch.manual_seed(3)
+    network = torch.nn.Linear(2, 4)
+    run.models, run.epoch = torch.nn.ModuleList([network]), 5
+    method = CRUST(build("ce"), fraction=0.12, selection="medoids", by=by, weighted=True, mixup=0.8)
+    method.start(run)
+    chosen = method.before_epoch(run)
+    x, label = run.data.inputs.double(), run.data.labels
+    network.double()
+    found = slow.clusters(network(x).softmax(dim=1).detach(), label, 0.12, by)
+    weight = slow.weights(found)
+    assert chosen is not None
+    assert chosen.weight is not None
+    assert dict(zip(chosen.index.tolist(), chosen.weight.tolist(), strict=True)) == weight
+    owners = {i: j for j, members in found.items() for i in members}
+    assert method.owner.tolist() == [owners[i] for i in range(60)]
+
+    run.inputs = lambda rows: (x[rows],)
+    generator = torch.Generator().manual_seed(7)
+    lam, partner = sample_lam(0.8, generator), method._partners(chosen.index, generator)
+    run.generator.manual_seed(7)
+    scale = chosen.weight.double() / chosen.weight.double().mean()  # as the loop has it
+    loss = method.loss(run, Batch((x[chosen.index],), label[chosen.index], chosen.index, scale))
+    one_hot = torch.nn.functional.one_hot(label, 4).double()
+    partners = dict(zip(chosen.index.tolist(), partner.tolist(), strict=True))
+    expected = slow.loss(network, x, one_hot, weight, partners, lam)
+    torch.testing.assert_close(loss, expected, atol=1e-10, rtol=1e-10)
+    weights = list(network.parameters())
+    gradients = (torch.autograd.grad(one, weights) for one in (loss, expected))
+    torch.testing.assert_close(*gradients, atol=1e-10, rtol=1e-10)
+    assert abs(lam - 0.5) > 0.1  # else the two images might change places
+    assert all(owners[i] == j and (i != j or len(found[j]) == 1) for j, i in partners.items())
+    assert any(label[i] != label[j] for j, i in partners.items()) == (by == "prediction")
 
 
 def test_the_central_examples_are_clean_and_the_medoids_are_not() -> None:
@@ -93,6 +132,19 @@ def test_the_selection_joins_the_beliefs_of_the_inner_method(make_run: Callable[
     assert beliefs is not None
     own, left_out = torch.full((n,), 1 - 1 / classes), 1 - method.times / 4
     torch.testing.assert_close(beliefs.suspicion, own if selection == "medoids" else (own + left_out) / 2)
+
+
+def test_before_the_first_selection_it_believes_as_the_inner_method_does(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    predicted = torch.rand(len(run.data), run.num_classes, generator=torch.Generator().manual_seed(0)).softmax(dim=1)
+    for inner, selection in (("ce", "smallest"), ("ce", "central"), ("elr", "trimmed")):
+        method = CRUST(build(inner), selection=selection)
+        method.start(run)
+        expected = method.inner.beliefs(run, predicted) or Beliefs.of(predicted, run.data.labels)
+        found = method.beliefs(run, predicted)
+        assert found is not None
+        torch.testing.assert_close(found.suspicion, expected.suspicion)
+        torch.testing.assert_close(found.soft_label, expected.soft_label)
 
 
 def test_partners_are_other_members_of_the_cluster() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 
@@ -195,6 +196,23 @@ def test_after_a_step_the_target_moves_and_the_keys_are_kept(run):
     assert not any(parameter.requires_grad for parameter in method.target.parameters())
 
 
+def test_the_momentum_network_normalises_by_the_batch_and_keeps_statistics_of_its_own(run):
+    """As the online one does: in train mode, from the start of a run to its end."""
+    result = run(MoCo(dictionary_size=40), epochs=1, probe_every=0)
+    state, method = result.run, result.method
+    layers = [module for module in method.target.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+    assert len(layers) == 3
+    for layer in layers:
+        assert int(layer.num_batches_tracked) == state.step == 4
+        assert not torch.equal(layer.running_mean, torch.zeros_like(layer.running_mean))
+    begun = MoCo()
+    begun.start(state)
+    assert all(module.training for module in begun.target.modules())
+    view = torch.randn(8, *state.data.input_shape, generator=torch.Generator().manual_seed(4))
+    expected = copy.deepcopy(begun.target).train()(view)
+    torch.testing.assert_close(begun.encode(state, view), torch.stack([twin.unit(row) for row in expected]))
+
+
 def test_keys_come_back_in_order_from_their_groups(run):
     """In eval mode batch norm does not see the groups: shuffled or not, the keys are the same."""
     result = run(MoCo(groups=4))
@@ -316,6 +334,14 @@ def test_features_get_better(method):
         )  # fmt: skip
         gains.append(result.history[-1]["knn_accuracy"] - result.at_random["knn_accuracy"])
     assert sum(gains) / len(gains) > 0.02, gains
+
+
+def test_defaults_are_those_of_cifar10():
+    """Section 4 of Zhou et al. (2021); the memory of the momentum network is MoCo's."""
+    contrast = "temperature=0.2, dictionary_size=4096, ema=0.99, groups=1, symmetric=False"
+    refinery = "lam=0.5, sharpness=0.8, m1=0.0, m2=1.0, kappa=2.0, p=True, q=True"
+    assert MoCo().describe() == f"moco({contrast})"
+    assert SANE().describe() == f"sane({contrast}, {refinery}, mixup='momentum', crops=0, side='query')"
 
 
 def test_it_is_a_method_like_any_other():

@@ -334,7 +334,7 @@ BAD = {
     "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
     "no split": ({"method": "early_stop(ce, criterion='val_loss')"}, "needs a validation split"),
     "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "checkpoint_seconds must be a number above 0"),
-    "test": ({"test": (1, 2)}, "test must be a LabeledData, got tuple"),
+    "test": ({"test": (1, 2, 3)}, r"test must be a LabeledData, a pair \(X, y\), .*, got tuple"),
     "epochs as text": ({"epochs": "2"}, "epochs must be a whole number"),
     "seed": ({"seed": 10**30}, "seed must be"),
     "factory of numbers": ({"model": lambda: 3}, "function that makes one, got int"),
