@@ -31,7 +31,7 @@ FOLDER = "results"
 SOURCES = ("run", "table")
 _DIGITS = 5  # significant ones of a figure that is kept
 _LONG = 16  # numbers: longer lists are curves, which are not kept
-_NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+−-]?\d+)?")
+NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+−-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class Results:
 
 def numbers(text: str) -> list[float]:
     """The numbers in a text, in order."""
-    return [float(one.replace("−", "-").replace(",", "")) for one in _NUMBER.findall(text)]
+    return [float(one.replace("−", "-").replace(",", "")) for one in NUMBER.findall(text)]
 
 
 def mean_and_spread(text: str) -> tuple[float, float]:
     """The first number of an entry, and what stands after a ± that follows it; NaN if nothing does."""
-    found = _NUMBER.search(text)
+    found = NUMBER.search(text)
     if found is None:
         raise InputError(f"there is no number in {text!r}; cite an entry that has one")
     rest = text[found.end() :].lstrip(" %")

@@ -175,6 +175,18 @@ def test_the_images_are_read_at_the_recipes_size(tmp_path: Path) -> None:
     assert call["data"]["input_shape"] == [1, 224, 224]
 
 
+def test_fit_reads_and_crops_photographs_as_the_recipe_says(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in ("cats", "dogs"):
+        pictures(tmp_path / "photos" / name)
+    words = ["--recipe", "sop-clothing1m", "--epochs", "1", "--model", "cnn3(width=4)", "--limit", "12"]
+    arguments = ["fit", str(tmp_path / "photos"), *words, "--out", str(tmp_path / "run"), "--device", "cpu", "-q"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    call = json.loads((tmp_path / "run/config.json").read_text())["call"]
+    assert (call["data"]["input_shape"], call["augment"]) == ([1, 256, 256], "crop")
+
+
 @pytest.mark.parametrize(
     ("verb", "name", "sentence"),
     [

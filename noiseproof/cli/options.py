@@ -66,7 +66,9 @@ class Source:
 class NoisySource(Source):
     """And how to replace or corrupt its labels."""
 
-    noise: str | None = source("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    noise: str | None = source(
+        "Corrupt the labels first: symmetric:0.4, asymmetric:0.4, derangement:0.4, pair:0.2, instance:0.3."
+    )
     labels: str | None = source(
         "Train on the labels of another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt); joined by id where it has any."
     )

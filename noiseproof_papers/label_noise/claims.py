@@ -47,8 +47,9 @@ LINES = (
     Line("Proposition 43", "sizes of sets of units", "not attempted", "as Proposition 40"),
     Line(
         "Lemmas 7 to 20", "when P and Q are learned", "not shown at this size",
-        "measured in `annealing-curves`: at the base the loss falls because Q is half learned, not because P is",
-        command="noiseproof reproduce annealing-curves",
+        "at the base the loss falls because Q is half learned, not because P is (95 % intervals)",
+        "`lnsgd-ls` at the annealing: loss of examples without P {annealing-curves-small | base, lnsgd-ls, anneal | loss_not_m1}, log 2 = 0.69 if Q were not "
+        "learned; P-only error {annealing-curves-small | base, lnsgd-ls, anneal | error_p}",
     ),
     Line(
         "Lemma 44", "label noise walks units apart at z", "refuted",

@@ -269,6 +269,22 @@ def test_the_authors_variant_mixes_within_the_label_and_keeps_it(
         torch.testing.assert_close(batch.weight, weight / weight.mean())
 
 
+@pytest.mark.slow
+def test_the_authors_variant_does_what_they_published() -> None:
+    """Figure 1 (a): half of the labels wrong, coresets get cleaner over the epochs, and smaller ones are cleaner."""
+    for seed in (0, 1, 2):
+        data, _ = noisy_digits(seed)
+        right = {}
+        for fraction in (0.3, 0.5, 0.7):
+            method = CRUST(build("ce"), variant="authors", fraction=fraction)
+            history = fit("mlp", data, method, epochs=24, batch_size=64, lr=0.05, seed=seed).history
+            right[fraction] = [record["selected_right"] for record in history if "selected_right" in record]
+            assert len(right[fraction]) == 24 - 5
+        assert right[0.3][-1] > right[0.5][-1] > right[0.7][-1] > 0.55
+        assert right[0.5][-1] > right[0.5][0] + 0.05
+        assert right[0.5][-1] > 0.9
+
+
 def test_gradients_at_the_features_are_those_of_the_formula() -> None:
     torch.manual_seed(0)
     model, x, label = Small().double().eval(), torch.randn(5, 2).double(), torch.tensor([0, 1, 2, 1, 0])

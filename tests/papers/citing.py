@@ -3,9 +3,9 @@
 Before a table:    <!-- result: sop-table1-small -->
 After a number:    −2.07 ± 2.03<!-- result: annealing-base-small, test lnsgd-s − lnsgd-ls -->
 
-A row of the table, or the words after the comma, names a row of the results whose cells have all its words; words in
-brackets are the docs' own. Each entry with numbers must then be, rounded as the docs round it, the numbers or some
-neighbouring ones of an entry of that row, in the order of its columns.
+The cells of a row before the first number, or the words after the comma, name a row of the results whose cells have all
+these words; words in brackets are the docs' own. The numbers of each entry, with what stands after a ±, must then be in
+one entry of that row, rounded as the docs round them, all in the order they have there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from noiseproof_papers.results import _NUMBER, Results, find, numbers
+from noiseproof_papers.results import NUMBER, Results, find, numbers
 
 MARK = re.compile(r"<!-- result: ([\w-]+)(?:, ([^>]*?))? -->")
 _BEFORE = re.compile(r"([+−-]?\d[\d.,e±+−\- ]*)(?: %)?$")
@@ -41,7 +41,9 @@ def quoted(text: str) -> Iterator[Quoted]:
                 continue
             rows = [cells(row) for row in table(lines, i + 1)[2:]]
             assert rows, f"line {i + 1}: no table follows {mark[0]}"
-            yield from (Quoted(i + 2, mark[1], row[0], row[1:]) for row in rows)
+            yield from (
+                Quoted(i + 4 + j, mark[1], " ".join(row[: label(row)]), row[label(row) :]) for j, row in enumerate(rows)
+            )
 
 
 def table(lines: list[str], start: int) -> list[str]:
@@ -52,6 +54,11 @@ def table(lines: list[str], start: int) -> list[str]:
     return lines[start:end]
 
 
+def label(row: list[str]) -> int:
+    """How many cells name the row: the first, and those after it that have no number."""
+    return next((i for i in range(1, len(row)) if NUMBER.search(row[i])), 1)
+
+
 def cells(row: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
 
@@ -59,7 +66,7 @@ def cells(row: str) -> list[str]:
 def mistake(one: Quoted, known: dict[str, Results]) -> str | None:
     """What is wrong with a quotation; None for nothing."""
     rows = [row for row in find(one.results, known).rows if _words(one.row) <= _words(" ".join(row), own=False)]
-    wanted = [found for entry in one.entries if (found := _NUMBER.findall(entry))]
+    wanted = [found for entry in one.entries if (found := list(_figures(entry)))]
     if not rows:
         return f"line {one.line}: {one.results} has no row {one.row!r}"
     if any(_carries(row, wanted) for row in rows):
@@ -74,9 +81,14 @@ def _words(text: str, *, own: bool = True) -> set[str]:
     return {f"{float(word):g}" if re.fullmatch(r"\d+(\.\d+)?", word) else word for word in words}
 
 
-def _carries(row: list[str], wanted: list[list[str]]) -> bool:
-    """Whether the entries, lists of numbers, are found in the row's, one after another."""
-    left = [numbers(cell) for cell in row]
+def _figures(text: str) -> Iterator[tuple[str, str | None]]:
+    """The numbers in a text as written, each with what stands after its ±."""
+    yield from ((one[1], one[2]) for one in re.finditer(f"({NUMBER.pattern})(?: ± ({NUMBER.pattern}))?", text))
+
+
+def _carries(row: list[str], wanted: list[list[tuple[str, str | None]]]) -> bool:
+    """Whether the row has these entries' numbers, one entry after another, each within one cell."""
+    left = [list(_figures(cell)) for cell in row]
     for entry in wanted:
         while left and (end := _after(entry, left[0])) is None:
             left.pop(0)
@@ -86,17 +98,20 @@ def _carries(row: list[str], wanted: list[list[str]]) -> bool:
     return True
 
 
-def _after(entry: list[str], found: list[float]) -> int | None:
-    """Where the numbers of an entry end among those found, as neighbours; None if they are not."""
-    for i in range(len(found) - len(entry) + 1):
-        if all(_same(text, found[i + j]) for j, text in enumerate(entry)):
-            return i + len(entry)
-    return None
+def _after(entry: list[tuple[str, str | None]], found: list[tuple[str, str | None]]) -> int | None:
+    """Where the numbers of an entry end among those found, in their order; None if they are not there."""
+    end = 0
+    for mean, spread in entry:
+        while end < len(found) and not (_same(mean, found[end][0]) and (not spread or _same(spread, found[end][1]))):
+            end += 1
+        end += 1
+    return end if end <= len(found) else None
 
 
-def _same(text: str, found: float) -> bool:
-    """Whether a number as written is this one, rounded to the digits it has."""
+def _same(text: str, found: str | None) -> bool:
+    """Whether a number as written is the one found, rounded to the digits it has."""
+    if found is None:
+        return False
     mantissa, _, power = text.replace("−", "-").replace(",", "").partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    unit = 10.0 ** (int(power or 0) - decimals)
-    return abs(float(mantissa) * 10.0 ** int(power or 0) - found) <= 0.5001 * unit
+    unit = 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+    return abs(numbers(text)[0] - numbers(found)[0]) <= 0.5001 * unit

@@ -251,6 +251,10 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert "linear" in out
     assert "80 labelled examples" in out
     assert set(load_file("w.safetensors")) == {"body.1.weight", "body.1.bias"}
+    code, out, err = command("probe", "run", "--limit", 80, "--protocol", "imagenet", "--no-random", "--quiet")
+    assert (code, err) == (0, "")
+    code, _, err = command("probe", "run", "--protocol", "imagnet", "--quiet")
+    assert (code, "did you mean 'imagenet'" in err) == (2, True)
     code, out, err = command("probe", "run", "--doubts", "doubts.parquet", "--no-random", "--quiet")
     assert (code, err) == (0, "")
     doubts = pq.read_table("doubts.parquet").to_pydict()
