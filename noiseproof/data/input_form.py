@@ -104,6 +104,14 @@ class InputForm:
         assert self.packing is not None
         if isinstance(inputs, Packed):
             return inputs.bound(self.packing)
+        if self.packing.tokenizer is not None:
+            from noiseproof.data.tokenizing import tokenize
+
+            columns = None if isinstance(inputs, Mapping) and "input_ids" in inputs else columns_of(inputs)
+            sentences = texts_in(
+                [*next(iter(columns.values()))] if columns is not None and len(columns) == 1 else inputs
+            )
+            inputs = inputs if sentences is None else tokenize(sentences, self.packing.tokenizer)
         return Packed.of(inputs if isinstance(inputs, Mapping) else {"": inputs}, self.packing)
 
     def _encoded(self, columns: Table | dict[str, Any]) -> Inputs:
@@ -137,6 +145,10 @@ class InputForm:
         """
         if self.packing is not None:
             with naming(f"{name} does not match the training set"):
+                if self.packing.tokenizer is not None:
+                    from noiseproof.data.tokenizing import tokenized
+
+                    data = tokenized(name, data, self.packing.tokenizer)
                 if not isinstance(data.inputs, Packed):
                     raise InputError(
                         f"its inputs are {data.input_shape}, no tokens or dict of tensors; pass them alike"
