@@ -24,8 +24,8 @@ def local(load: Any, path: str, **options: Any) -> Any:
         return load(os.path.expanduser(path), local_files_only=True, **options)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise InputError(
-            f"there is no model of transformers at {path!r} ({reason(error)}); pass the folder of one that was saved, or "
-            "the name of one that was downloaded before: nothing is fetched from here"
+            f"there is no model of transformers at {path!r} ({reason(error)}); pass the folder of one that was saved, "
+            "or the name of one that was downloaded before: nothing is fetched from here"
         ) from error
 
 
