@@ -88,8 +88,8 @@ CLASSIFIERS = {
     "robust": lambda seed: nf.RobustClassifier(random_state=seed),
     "logistic": lambda seed: plain_regression(),
     "boosting": lambda seed: HistGradientBoostingClassifier(random_state=seed),  # categories from dtype
-    "robust, mlp": lambda seed: nf.RobustClassifier(model="mlp", random_state=seed),
-    "robust, linear": lambda seed: nf.RobustClassifier(model="mlp(widths=[])", random_state=seed),
+    "robust-mlp": lambda seed: nf.RobustClassifier(model="mlp", random_state=seed),
+    "robust-linear": lambda seed: nf.RobustClassifier(model="mlp(widths=[])", random_state=seed),
 }
 
 

@@ -49,13 +49,13 @@ class Column:
 def read_column(name: str, values: Any, kind: str | None = None) -> Column:
     """A column of any make as clean values, of the kind asked for or that it looks like."""
     array = to_arrow(name, values)
-    texts = pa.types.is_string(array.type)
     kind = kind or _kind_of(name, array)
     if kind == "number":
         return Column(kind, _numbers(name, array))
     if kind == "date":
         return Column(kind, _days(name, array))
-    if kind == "text" and not texts:
+    plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if kind == "text" and not pa.types.is_string(plain):
         raise InputError(f"column {name!r} must be text, got {array.type}; choose another kind for it")
     found = _as_text(array)
     if kind == "text":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from noiseproof.data.images import LazyImages
 from noiseproof.data.input_checks import TEXT, as_array, columns_of, parse_inputs, texts_in, whole_columns
 from noiseproof.data.labeled import LabeledData, is_table
 from noiseproof.data.packing import Packed, Packing
@@ -75,7 +78,10 @@ class InputForm:
             return self.match("the data", inputs).inputs
         if self.packing is not None:
             return self._packed(inputs)
-        if (sentences := texts_in(inputs)) is not None:
+        if len(self.shape) == 3 and (pictures := images_in(inputs)) is not None:
+            size = (self.shape[1], self.shape[2])
+            inputs = LazyImages(pictures, size, gray=self.shape[0] == 1, names=[_picture_name(one) for one in pictures])
+        if len(self.shape) == 1 and (sentences := texts_in(inputs)) is not None:
             inputs = {TEXT: sentences}
         columns = inputs if is_table(inputs) else columns_of(inputs)
         if self.encoder is not None:
@@ -86,6 +92,10 @@ class InputForm:
                 )
             return self._encoded(columns)
         if columns is not None:
+            if len(self.shape) == 3:
+                raise InputError(
+                    f"inputs must be images {self.shape}, got a table; give them as the training set had them"
+                )
             inputs = self._numbers(columns)
         if not isinstance(inputs, InputSource):
             inputs = as_array("inputs", inputs)
@@ -104,6 +114,14 @@ class InputForm:
         assert self.packing is not None
         if isinstance(inputs, Packed):
             return inputs.bound(self.packing)
+        if self.packing.tokenizer is not None:
+            from noiseproof.data.columns import to_arrow
+            from noiseproof.data.tokenizing import tokenize
+
+            columns = columns_of(inputs) or {}
+            name = next((name for name in (*(self.feature_names or ()), TEXT) if name in columns), None)
+            sentences = texts_in(inputs if name is None else to_arrow(name, columns[name]).to_pylist())
+            inputs = inputs if sentences is None else tokenize(sentences, self.packing.tokenizer)
         return Packed.of(inputs if isinstance(inputs, Mapping) else {"": inputs}, self.packing)
 
     def _encoded(self, columns: Table | dict[str, Any]) -> Inputs:
@@ -137,6 +155,10 @@ class InputForm:
         """
         if self.packing is not None:
             with naming(f"{name} does not match the training set"):
+                if self.packing.tokenizer is not None:
+                    from noiseproof.data.tokenizing import tokenized
+
+                    data = tokenized(name, data, self.packing.tokenizer)
                 if not isinstance(data.inputs, Packed):
                     raise InputError(
                         f"its inputs are {data.input_shape}, no tokens or dict of tensors; pass them alike"
@@ -171,6 +193,17 @@ class InputForm:
         packing = None if state.get("packing") is None else Packing.from_state(state["packing"])
         names = None if names is None else tuple(names)
         return cls(tuple(state["input_shape"]), state.get("unit"), names, encoder, packing)
+
+
+def images_in(inputs: Any) -> list[Any] | None:
+    """Paths of image files, or images of Pillow's, one or several, as a list; None for anything else."""
+    given = inputs if isinstance(inputs, list | tuple) else [inputs]
+    pictures = bool(given) and all(isinstance(one, str | os.PathLike) or hasattr(one, "getbands") for one in given)
+    return [Path(one) if isinstance(one, str | os.PathLike) else one for one in given] if pictures else None
+
+
+def _picture_name(picture: Any) -> str:
+    return str(picture) if isinstance(picture, Path) else "the image"
 
 
 def colour_range(inputs: Inputs) -> tuple[float, float]:

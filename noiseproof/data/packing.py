@@ -22,6 +22,7 @@ from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError
 
 MASK = "attention_mask"
+PREFIX = "hf:"  # of the name of a model of transformers, which takes tokens
 _LARGEST = 2**24  # float32 holds every whole number below it
 
 
@@ -40,6 +41,7 @@ class Packing:
     """How the tensors of an example lie in its row."""
 
     parts: tuple[Part, ...]
+    tokenizer: str | None = None  # the path of what made tokens of texts, where texts may be given again
 
     @property
     def width(self) -> int:
@@ -64,12 +66,14 @@ class Packing:
                     found[part.name] = found[part.name][:, :longest]
         return found
 
-    def state(self) -> list[dict[str, Any]]:
-        return [asdict(part) for part in self.parts]
+    def state(self) -> dict[str, Any]:
+        """For a file; `from_state` reads it."""
+        return {"parts": [asdict(part) for part in self.parts], "tokenizer": self.tokenizer}
 
     @classmethod
-    def from_state(cls, state: list[dict[str, Any]]) -> Packing:
-        return cls(tuple(Part(**part | {"shape": tuple(part["shape"])}) for part in state))
+    def from_state(cls, state: dict[str, Any]) -> Packing:
+        parts = (Part(**part | {"shape": tuple(part["shape"])}) for part in state["parts"])
+        return cls(tuple(parts), state["tokenizer"])
 
 
 class Packed(InputSource):
@@ -81,7 +85,7 @@ class Packed(InputSource):
         self.packing, self.rows = packing, rows  # (n, D) float32
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Any], packing: Packing | None = None) -> Packed:
+    def of(cls, tensors: Mapping[str, Any], packing: Packing | None = None, tokenizer: str | None = None) -> Packed:
         """Tensors (n, …) or lists of sequences by name, packed anew or as others were.
 
         Raises:
@@ -99,7 +103,7 @@ class Packed(InputSource):
                 Part(name, array.shape[1:], whole, whole and array.ndim == 2)
                 for name, (array, _, whole) in read.items()
             ]
-            packing = Packing(tuple(parts))
+            packing = Packing(tuple(parts), tokenizer)
         lengths = {len(array) for array, _, _ in read.values()}
         if len(lengths) != 1 or lengths == {0}:
             raise InputError(

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checks, files, models
-from noiseproof.calls import split_call
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.device import pick_device
@@ -45,10 +44,11 @@ _ENCODERS = (
     },
     {"kind": str, "name": str, "terms": [str, ...], "idf": [float, ...]},
 )
+_PART = {"name": str, "shape": [range(1, 2**31), ...], "whole": bool, "sequence": bool}
 _FILE = {
     "unit": bool | None, "feature_names": (None, [str, ...]), "input_shape": [range(1, 2**31), ...],
     "encoder": (None, [_ENCODERS, ...]),
-    "packing": (None, [{"name": str, "shape": [range(1, 2**31), ...], "whole": bool, "sequence": bool}, ...]),
+    "packing": (None, {"parts": [_PART, ...], "tokenizer": str | None}),
     "normalize": {"mean": Tensor, "std": Tensor}, "architecture": str | None,
 }  # fmt: skip
 
@@ -229,8 +229,7 @@ def _numbers(weights: Weights) -> int:
 def _build(make: Maker, form: InputForm, num_classes: int = 2) -> nn.Module:
     """A network with fresh weights; of a backbone, with a head that nobody needs."""
     if isinstance(make, str):
-        name, options = split_call(make, kind="model")
-        return models.build(name, form.shape, num_classes, **options)
+        return models.from_text(make, form.shape, num_classes, form.packing, pretrained=False)
     if isinstance(make, nn.Module) or not callable(make):
         raise InputError(f"model must be a function that makes the network, or a name, got {type(make).__name__}")
     network = make()

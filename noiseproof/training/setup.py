@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from noiseproof import checks, models, schedules
-from noiseproof.calls import split_call
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
 from noiseproof.data.input_form import InputForm, colour_range
 from noiseproof.data.labeled import is_table
-from noiseproof.data.packing import Packed
+from noiseproof.data.packing import PREFIX, Packed
 from noiseproof.device import check_memory, pick_device, pick_precision
 from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
@@ -125,12 +124,21 @@ def _normalization(data: LabeledData) -> Normalize:
 
 def choose_model(model: Model, data: LabeledData) -> Model:
     """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
-    if isinstance(data.inputs, Packed) and isinstance(model, str):
+    if isinstance(data.inputs, Packed) and isinstance(model, str) and not model.startswith(PREFIX):
         raise InputError(f"no network here takes tokens or dicts of tensors, got model={model!r}; pass one of your own")
     if model != "auto":
         return model
     side = min(data.input_shape[1:]) if data.is_image else 0
     return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
+
+
+def as_tokens(name: str, data: Any, model: Model) -> Any:
+    """A data set as the tokens that a model of transformers takes; for other models as it is."""
+    if not (isinstance(model, str) and model.startswith(PREFIX) and isinstance(data, LabeledData)):
+        return data
+    from noiseproof.data.tokenizing import tokenized
+
+    return tokenized(name, data, model.removeprefix(PREFIX))
 
 
 def choose_augment(augment: Augment, data: LabeledData, views: int) -> Augment:
@@ -150,9 +158,9 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
             )
         built = [model]
     elif isinstance(model, str):
-        name, options = split_call(model, kind="model")
         classes = data.num_classes if data.labeled else 2  # of a head that pre-training replaces
-        built = [models.build(name, data.input_shape, classes, **options) for _ in range(count)]
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        built = [models.from_text(model, data.input_shape, classes, packing) for _ in range(count)]
     else:
         require(callable(model), "model", model, "a name, a module or a function that makes one")
         try:
