@@ -79,7 +79,7 @@ def _decided(source: str, train: LabeledData, test: LabeledData | None) -> tuple
 
 
 def reviewed(source: str, data: LabeledData) -> tuple[LabeledData, np.ndarray]:
-    """The data under its own labels without what was dropped, and the classes (n,) that were decided on, −1 elsewhere."""
+    """The data under its own labels without what was dropped, and the classes (n,) decided on, −1 elsewhere."""
     from noiseproof.data.decisions import decisions_of, known_labels
 
     data, known = known_labels(data, decisions_of(source))
