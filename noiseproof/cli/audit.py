@@ -85,7 +85,8 @@ def audit(
                 "method": method,
                 "epochs": epochs,
             }
-            report = _of_data(options, chosen, how, quiet)
+            report = of_data(options, chosen, how, quiet)
+            options |= {name: str(one) if isinstance(one, Path) else one for name, one in chosen.items()}
     report.save(folder, options)
     _show(report)
     wrote(folder, ": report.html, labels.parquet (labels by probability), audit.json")
@@ -113,8 +114,13 @@ def _free(out: Path | None, data: str) -> Path:
     return out
 
 
-def _of_data(options: Options, chosen: dict[str, Any], how: dict[str, Any], quiet: bool) -> LabelReport:
-    """Audit data by predictions or features of files, by networks, or by its own features."""
+def of_data(
+    options: Options, chosen: dict[str, Any], how: dict[str, Any], quiet: bool, counted: Any = None
+) -> LabelReport:
+    """Audit data by predictions or features of files, by networks, or by its own features.
+
+    `counted` is called with (done, total), in place of a bar.
+    """
     from noiseproof.cli.reading import read, reviewed
     from noiseproof.data.readers.matrices import read_matrix
     from noiseproof.training import audit as auditing
@@ -132,7 +138,7 @@ def _of_data(options: Options, chosen: dict[str, Any], how: dict[str, Any], quie
     if chosen["model"] is not None:
         given |= {"model": chosen["model"], "method": chosen["method"], "epochs": chosen["epochs"], "augment": "auto"}
     with counting("auditing", show=not quiet) as progress:
-        return auditing.audit(data, **given, **how, seed=options["seed"], progress=progress)
+        return auditing.audit(data, **given, **how, seed=options["seed"], progress=counted or progress)
 
 
 def _features(given: str, data: LabeledData) -> Any:

@@ -18,6 +18,8 @@ from noiseproof.reviewing.items import KINDS, Items
 from noiseproof.reviewing.store import ACTIONS, SKIP, Outcome, Store, Wanted
 
 Export = Callable[[], Relabelled]  # writes the corrected data
+Counted = Callable[[int, int], None]  # is called with (done, total)
+Refresh = Callable[[Counted], tuple[Items, Examples]]  # judges the labels again, with what was decided
 
 
 class Review:
@@ -29,6 +31,7 @@ class Review:
         title: what the page calls the data.
         who: the reviewer's name, to begin with.
         export: writes the corrected data; None: it cannot be written in its own form.
+        refresh: judges the labels again in the light of what was decided; None: it cannot be done here.
         hint: how to go on from the command line.
     """
 
@@ -41,11 +44,13 @@ class Review:
         title: str,
         who: str = "",
         export: Export | None = None,
+        refresh: Refresh | None = None,
         hint: str = "",
     ) -> None:
         self.folder, self.items, self.examples = folder, items, examples
         self.title, self.who, self.hint = title, who, hint
-        self._export = export
+        self._export, self._refresh = export, refresh
+        self.refreshing: dict[str, Any] = {"running": False, "done": 0, "total": 0, "error": ""}
         self.store = Store(folder)
         self._lock = threading.Lock()
         self._sync()
@@ -70,7 +75,8 @@ class Review:
             "version": self.items.seen,
             "progress": self.progress(),
             "hint": self.hint,
-            "stamp": int((self.folder / "labels.parquet").stat().st_mtime_ns) % 10**9,
+            "stamp": self.items.stamp,
+            "refreshes": self._refresh is not None,
         }
 
     def describe(self, row: int) -> dict[str, Any]:
@@ -118,16 +124,49 @@ class Review:
         rows = np.flatnonzero(self.items.version > since)
         return {"version": self.items.seen, "items": [self.describe(int(row)) for row in rows[:2000]]}
 
+    def refresh(self) -> dict[str, Any]:
+        """Begin to judge the labels again, in the background; `refreshing` says how far that has come."""
+        if self._refresh is None:
+            raise InputError("the labels cannot be judged again here; train with fit --decisions, or audit --decisions")
+        if not self.refreshing["running"]:
+            decisions_of(self.folder)  # there must be some
+            self.refreshing.update(running=True, done=0, total=0, error="")
+            threading.Thread(target=self._judge, args=(self._refresh,), daemon=True).start()
+        return self.refreshing
+
+    def _judge(self, refresh: Refresh) -> None:
+        try:
+            items, examples = refresh(lambda done, total: self.refreshing.update(done=done, total=total))
+            items.take_in(self.store.since(0))
+            with self._lock:
+                self.items, self.examples = items, examples
+        except InputError as error:
+            self.refreshing["error"] = str(error)
+        finally:
+            self.refreshing["running"] = False
+
     def decide(
-        self, rows: list[Any], seen: list[Any], action: str, label: str, who: str, session: str, looked: bool
+        self,
+        rows: list[Any],
+        seen: list[Any],
+        action: str,
+        label: str,
+        *,
+        stamp: int,
+        who: str = "",
+        session: str = "",
+        looked: bool = True,
     ) -> dict[str, Any]:
         """Decide of some rows, each seen at a version.
 
         Args:
+            stamp: of the table that the rows are numbered by.
             action: keep, relabel, drop, skip, undecided; or accept, which relabels each to what is suggested for it.
             label: the class to relabel to; "" for all other actions.
             looked: whether somebody looked at each of them.
         """
+        if stamp != self.items.stamp:
+            raise InputError("the labels were judged again, and the list is another; reload the page")
         if action not in (*ACTIONS, "accept"):
             raise unknown("action", action, (*ACTIONS, "accept"))
         if len(rows) != len(seen) or not rows or not all(_is_row(one, len(self.items)) for one in rows):

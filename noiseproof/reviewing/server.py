@@ -25,7 +25,7 @@ from noiseproof.reviewing.review import Review
 PAGE = Path(__file__).parent / "page"
 _FILES = {path.name for path in PAGE.iterdir()}
 _BY_WHOM: dict[str, type] = {"who": str, "session": str}
-_DECISION = {"rows": list, "seen": list, "action": str, "label": str, "looked": bool, **_BY_WHOM}
+_DECISION = {"rows": list, "seen": list, "action": str, "label": str, "looked": bool, "stamp": int, **_BY_WHOM}
 _SIZES = (96, 192, 768)  # pixels of the longest side that pictures are made at
 
 
@@ -49,6 +49,8 @@ class Answers:
             Route("/decide", self.decide, methods=["POST"]),
             Route("/undo", self.undo, methods=["POST"]),
             Route("/export", self.export, methods=["POST"]),
+            Route("/refresh", self.refresh, methods=["POST"]),
+            Route("/refreshing", self.refreshing),
             Route("/decisions.csv", self.decisions),
         ]
         return Starlette(routes=routes, exception_handlers={InputError: _refused, TooLarge: _refused})
@@ -109,6 +111,13 @@ class Answers:
     async def export(self, request: Request) -> Response:
         await _asked(request, {})
         return JSONResponse(await run_in_threadpool(self.review.export))
+
+    async def refresh(self, request: Request) -> Response:
+        await _asked(request, {})
+        return JSONResponse(await run_in_threadpool(self.review.refresh))
+
+    async def refreshing(self, request: Request) -> Response:
+        return JSONResponse(self.review.refreshing)
 
     async def decisions(self, request: Request) -> Response:
         text = await run_in_threadpool(self.review.decisions_csv)

@@ -29,6 +29,8 @@ export const detail = (row) => get(`/detail/${row}`);
 export const items = (rows) => get(`/items?rows=${rows.join(",")}`);
 export const decide = (decision) => post("/decide", decision);
 export const undo = (by) => post("/undo", by);
+export const refresh = () => post("/refresh", {});
+export const refreshing = () => get("/refreshing");
 export const write = () => post("/export", {});
 
 export async function rows(filters) {

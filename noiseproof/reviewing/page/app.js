@@ -149,7 +149,7 @@ async function decide(action, label = "") {
     const what = action === "relabel" ? `Change the class to ${label}` : WORDS[action];
     if (!(await confirm(`${what}?`, `This decides ${plural(rows.length, "example")} at once. Z takes it back.`, what))) return;
   }
-  const decision = { rows, action, label, looked: !(several && state.unseen), who: state.who, session: state.session };
+  const decision = { stamp: state.facts.stamp, rows, action, label, looked: !(several && state.unseen), who: state.who, session: state.session };
   for (const row of rows) state.pending.add(row);
   foresee(rows, action, label);
   state.selected.clear();
@@ -322,6 +322,34 @@ function listGroup() {
   else say("It has no near-duplicates");
 }
 
+// Judge the labels again with what was decided, and begin anew with the list that comes of it.
+async function refresh() {
+  await queue;
+  try {
+    await api.refresh();
+    await dialog("Refresh", (close) => {
+      const said = el("p", { role: "status" }, "Judging the labels again, in the light of what was decided …");
+      const part = el("progress", { max: 1 });
+      const look = async () => {
+        try {
+          const now = await api.refreshing();
+          if (now.total) part.value = now.done / now.total;
+          if (now.running) return setTimeout(look, 500);
+          if (!now.error) return location.reload();
+          said.textContent = now.error;
+        } catch (error) {
+          said.textContent = error.message;
+        }
+        part.remove();
+      };
+      look();
+      return [said, part, el("div", { class: "row end" }, el("button", { onclick: () => close(null) }, "Close"))];
+    });
+  } catch (error) {
+    failed(error);
+  }
+}
+
 function exportData() {
   return dialog("Export", (close) => {
     const said = el("p", { class: "note", role: "status", id: "exported" });
@@ -451,6 +479,9 @@ async function begin() {
   $("to-single").onclick = () => setView("single");
   $("help-button").onclick = help;
   $("export-button").onclick = exportData;
+  $("refresh-button").hidden = !state.facts.refreshes;
+  $("refresh-button").onclick = refresh;
+  if ((await api.refreshing()).running) refresh();
   $("open-filters").onclick = () => filters.toggle();
   $("main").addEventListener("pointerdown", () => filters.toggle(false));
   $("theme").onclick = () => say(theme({ auto: "dark", dark: "light", light: "auto" }[theme()]));
