@@ -17,6 +17,7 @@ from noiseproof.reviewing.examples import Examples
 from noiseproof.reviewing.items import KINDS, Items
 from noiseproof.reviewing.store import ACTIONS, SKIP, Outcome, Store, Wanted
 
+SHOWN = 500  # rows that an answer describes; the page asks for others when it shows them
 Export = Callable[[], Relabelled]  # writes the corrected data
 Counted = Callable[[int, int], None]  # is called with (done, total)
 Refresh = Callable[[Counted], tuple[Items, Examples]]  # judges the labels again, with what was decided
@@ -84,8 +85,10 @@ class Review:
         item = self.items.describe(row)
         return item if self.examples.is_image else item | {"brief": self.examples.brief(row)}
 
-    def find(self, wanted: Mapping[str, str]) -> np.ndarray:
-        return self.items.find(wanted)
+    def find(self, wanted: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that pass the filters, in order, and the version of each."""
+        rows = self.items.find(wanted)
+        return rows, self.items.version[rows]
 
     def detail(self, row: int) -> dict[str, Any]:
         """What the single view shows beside the item: its values, others to compare it with, and its history."""
@@ -122,7 +125,8 @@ class Review:
         """The rows whose decision changed after a version."""
         self._sync()
         rows = np.flatnonzero(self.items.version > since)
-        return {"version": self.items.seen, "items": [self.describe(int(row)) for row in rows[:2000]]}
+        shown = [self.describe(int(row)) for row in rows[:SHOWN]]
+        return {"version": self.items.seen, "items": shown, "more": len(rows) > SHOWN}
 
     def refresh(self) -> dict[str, Any]:
         """Begin to judge the labels again, in the background; `refreshing` says how far that has come."""
@@ -196,9 +200,9 @@ class Review:
         rows = [self.items.row[one.id] for one in outcome.written if one.id in self.items.row]
         others = [self.items.row[one.id] for one in outcome.conflicts if one.id in self.items.row]
         return {
-            "items": [self.describe(row) for row in rows[:2000]],
+            "items": [self.describe(row) for row in rows[:SHOWN]],
             "rows": len(rows),
-            "conflicts": [self.describe(row) for row in others[:2000]],
+            "conflicts": [self.describe(row) for row in others[:SHOWN]],
             "version": self.items.seen,
         }
 

@@ -50,8 +50,10 @@ class Curve(Experiment):
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         sizes = {"examples": 4000, "tested": 2000} if scale == "small" else {"examples": None, "tested": None}
         rest = {"size": None, "labels": None, "noise": None}
-        made = [{"data": "digits", **rest, "noise": one, "examples": None, "tested": None} for one in NOISES]
-        human = [{"data": "cifar10", **rest, "labels": one, **sizes} for one in HUMAN]
+        made: list[Cell] = [
+            {"data": "digits", **rest, "noise": one, "examples": None, "tested": None} for one in NOISES
+        ]
+        human: list[Cell] = [{"data": "cifar10", **rest, "labels": one, **sizes} for one in HUMAN]
         return [one | {"seed": seed} for one in (*made, *human) for seed in range(seeds or 3)]
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:

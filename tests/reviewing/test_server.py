@@ -33,7 +33,8 @@ def test_what_the_page_asks_for(served: Any) -> None:
     assert facts["rows"] == 120
     assert facts["image"]
     assert facts["who"] == "Ada"
-    rows = np.frombuffer(served.ask.get("/rows?issue=1&state=open").content, "<u4")
+    rows, versions = np.frombuffer(served.ask.get("/rows?issue=1&state=open").content, "<u4").reshape(2, -1)
+    assert not versions.any()
     assert len(rows) == facts["issues"] == facts["progress"]["left"]
     items = served.ask.get(f"/items?rows={rows[0]},{rows[1]},999999,x").json()
     assert [item["row"] for item in items] == rows[:2].tolist()
