@@ -176,7 +176,8 @@ def serve(review: Review, *, port: int = 0, browser: bool = True, announce: Call
         announce(door.link)
         if browser:
             threading.Thread(target=webbrowser.open, args=(door.link,), daemon=True).start()
-        config = uvicorn.Config(door, log_level="warning", lifespan="off", server_header=False, access_log=False,
-                                timeout_graceful_shutdown=1)  # fmt: skip
+        config = uvicorn.Config(
+            door, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+        )
         with suppress(KeyboardInterrupt):  # which is how it ends: all that was decided is on the disk
             uvicorn.Server(config).run(sockets=[listener])
