@@ -34,9 +34,10 @@ PAINTS, DECISIONS, ROUND = 7, 1000, 50
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
 SEEN = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 DECIDE = """async ([first, count]) => {
+  const {stamp} = await (await fetch("/facts")).json();
   const times = [];
   for (let row = first; row < first + count; row++) {
-    const what = {rows: [row], seen: [0], action: "accept", label: "", looked: true, who: "", session: "b"};
+    const what = {stamp, rows: [row], seen: [0], action: "accept", label: "", looked: true, who: "", session: "b"};
     const body = JSON.stringify(what);
     const began = performance.now();
     const answer = await fetch("/decide", {method: "POST", body});

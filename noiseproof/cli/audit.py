@@ -76,8 +76,10 @@ def audit(
                     raise InputError(f"--{name} is for data; {data} is a run, which is audited by itself")
             report, options = _of_run(Path(data), how, quiet)
         else:
-            network = {} if model is None else {"model": model, "method": method, "epochs": epochs, "augment": "auto"}
-            report = _of_data(options, pred_probs, features, network, how, quiet)
+            chosen: Options = {"pred_probs": pred_probs, "features": features}
+            chosen |= {} if model is None else {"model": model, "method": method, "epochs": epochs, "augment": "auto"}
+            report = of_data(options, chosen, how, quiet)
+            options |= {name: str(one) if isinstance(one, Path) else one for name, one in chosen.items()}
     report.save(folder, options)
     _show(report)
     wrote(folder, ": report.html, labels.parquet (labels by probability), audit.json")
@@ -105,26 +107,29 @@ def _free(out: Path | None, data: str) -> Path:
     return out
 
 
-def _of_data(
-    options: Options, pred_probs: Path | None, features: str | None, network: Options, how: Options, quiet: bool
+def of_data(
+    options: Options, chosen: dict[str, Any], how: dict[str, Any], quiet: bool, counted: Any = None
 ) -> LabelReport:
-    """Audit data by predictions or features of files, by networks, or by its own features."""
+    """Audit data by predictions or features of files, by networks, or by its own features.
+
+    `counted` is called with (done, total), in place of a bar.
+    """
     from noiseproof.cli.reading import read, reviewed
     from noiseproof.data.readers.matrices import read_matrix
     from noiseproof.training import audit as auditing
     from noiseproof.training.progress import counting
 
     data, _ = read(options | {"decisions": None}, quiet, whole=True)
-    given = dict(network)
+    given = {name: one for name, one in chosen.items() if one is not None}
     if options["decisions"] is not None:
         data, given["known"] = reviewed(options["decisions"], data)
     assert data.ids is not None
-    if pred_probs is not None:
-        given["pred_probs"] = read_matrix(pred_probs, data.ids, data.class_names)
-    if features is not None:
-        given["features"] = _features(features, data)
+    if "pred_probs" in given:
+        given["pred_probs"] = read_matrix(Path(given["pred_probs"]), data.ids, data.class_names)
+    if "features" in given:
+        given["features"] = _features(given["features"], data)
     with counting("auditing", show=not quiet) as progress:
-        return auditing.audit(data, **given, **how, seed=options["seed"], progress=progress)
+        return auditing.audit(data, **given, **how, seed=options["seed"], progress=counted or progress)
 
 
 def _features(given: str, data: LabeledData) -> Any:

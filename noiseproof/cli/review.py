@@ -14,8 +14,10 @@ from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
     from noiseproof.data.relabel import Relabelled
-    from noiseproof.reviewing.examples import Cells, Embed
-    from noiseproof.reviewing.review import Review
+    from noiseproof.reviewing.examples import Cells, Embed, Examples
+    from noiseproof.reviewing.items import Items
+    from noiseproof.reviewing.review import Counted, Review
+    from noiseproof.runs.label_report import LabelReport
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -34,6 +36,9 @@ def review(
     ] = None,
     name: Annotated[str, typer.Option(help="Your name, kept with each decision.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: one that is free.")] = 0,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="First judge the labels again, in the light of what was decided.")
+    ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     **source: Any,
@@ -45,6 +50,8 @@ def review(
     from noiseproof.reviewing.server import serve
 
     one = opened(run, {"data": data, **source}, name, quiet)
+    if refresh:
+        one.refresh()  # the page shows how far it has come
     try:
         serve(one, port=port, browser=browser, announce=_Announcer())
     finally:
@@ -57,24 +64,50 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     import pyarrow as pa
 
     from noiseproof.cli.reading import data_of, read
+    from noiseproof.reviewing import refresh
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
     from noiseproof.reviewing.review import Review
 
     options = data_of(run, given, "review")
     labels = dict.fromkeys(("limit", "noise", "labels", "true_labels", "decisions"))  # those reviewed are the table's
-    items_path = run / LABELS
-    if not items_path.is_file():
+    if not (run / LABELS).is_file():
         raise InputError(f"{run} has no {LABELS}; pass the folder of a finished fit or audit")
     train, test = read(options | labels, quiet, decode=False)
-    items = Items(items_path, train.class_names)
-    examples = Examples(items, train, test, cells=_cells(options), embed=_embed(run))
+    cells, embed = _cells(options), _embed(run)
+
+    def joined() -> tuple[Items, Examples]:
+        items = Items(run / LABELS, train.class_names)
+        return items, Examples(items, train, test, cells=cells, embed=embed)
+
+    def judged(progress: Counted) -> tuple[Items, Examples]:
+        refresh.replace_rows(run / LABELS, _judged_again(run, options, progress))
+        return joined()
+
+    items, examples = joined()
     pa.default_memory_pool().release_unused()  # what reading took and nobody needs any more
     source = str(options["data"])
     hint = f"noiseproof relabel {shlex.quote(source)} --decisions {shlex.quote(str(run))} --out CLEAN"
     return Review(
-        run, items, examples, title=Path(source).name, who=who, hint=hint, export=lambda: _export(run, options)
-    )
+        run, items, examples, title=Path(source).name, who=who, hint=hint, refresh=judged,
+        export=lambda: _export(run, options),
+    )  # fmt: skip
+
+
+def _judged_again(run: Path, options: Options, progress: Counted) -> LabelReport:
+    """A run by its evidence, an audit in the way it was made; both with what was decided as known."""
+    from noiseproof.cli.audit import of_data
+    from noiseproof.cli.reading import read
+    from noiseproof.data.decisions import decisions_of
+    from noiseproof.reviewing.refresh import judged_again, known_of
+    from noiseproof.runs.evidence import EVIDENCE, read_evidence
+
+    if (run / EVIDENCE).is_file():
+        train, _ = read(options | {"decisions": None}, quiet=True)
+        return judged_again(read_evidence(run, train), known_of(train, decisions_of(run)))
+    chosen = {name: options.get(name) for name in ("pred_probs", "features", "model", "method", "epochs")}
+    chosen["pred_probs"] = chosen["pred_probs"] and Path(chosen["pred_probs"])
+    return of_data(options | {"decisions": str(run)}, chosen, {}, quiet=True, counted=progress)
 
 
 def _cells(options: Options) -> Cells | None:

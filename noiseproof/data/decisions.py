@@ -158,7 +158,7 @@ def known_labels(data: LabeledData, decisions: Mapping[str, Decision]) -> tuple[
     """
     decided = apply(data.numbered(), decisions)
     places = {id: row for row, id in enumerate(ids_of(data))}
-    own = data.subset([places[id] for id in ids_of(decided)])
+    own = data.numbered().subset([places[id] for id in ids_of(decided)])
     looked = np.array([id in decisions for id in ids_of(decided)])
     return own, np.where(looked, decided.labels.numpy(), -1)
 

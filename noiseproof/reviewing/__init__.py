@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noiseproof import checks
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ def review(
     from noiseproof.data import LabeledData
 
     need_extra()
+    checks.require(isinstance(folder, str | os.PathLike), "folder", folder, "a path")
+    checks.require(isinstance(who, str), "who", who, "a name")
+    checks.integer("port", port, 0, 65535)
+    checks.boolean("browser", browser)
     for name, value in (("data", data), ("test", test)):
         if not isinstance(value, LabeledData) and not (name == "test" and value is None):
             raise InputError(f"{name} must be LabeledData, got {type(value).__name__}; read a path with nf.load")

@@ -36,6 +36,7 @@ class Items:
 
     def __init__(self, path: Path, class_names: Sequence[str] = ()) -> None:
         table = _read(path)
+        self.stamp = path.stat().st_mtime_ns % 10**9  # tells this table from one that takes its place
         self.ids: list[str] = table.column("id").to_pylist()
         self.row = {id: row for row, id in enumerate(self.ids)}
         if len(self.row) != len(self.ids):

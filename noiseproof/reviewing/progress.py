@@ -49,7 +49,8 @@ def progress(p: np.ndarray, issue: np.ndarray, decided: np.ndarray, looked: np.n
     """The figures, of (n,) each: probabilities, suspected, decided, looked at, found wrong, and when it was decided."""
     seen = decided & looked
     x = _logit(p)
-    mean, covariance = fit(x[seen], wrong[seen])
+    judged = seen & (p > 0) & (p < 1)  # 0 and 1 are of labels that were known when they were judged
+    mean, covariance = fit(x[judged], wrong[judged])
     last = np.flatnonzero(seen)[np.argsort(version[seen])[-WINDOW:]]
     hits = int(wrong[last].sum())
     low, high = wilson(hits, len(last))

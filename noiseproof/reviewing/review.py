@@ -17,7 +17,10 @@ from noiseproof.reviewing.examples import Examples
 from noiseproof.reviewing.items import KINDS, Items
 from noiseproof.reviewing.store import ACTIONS, SKIP, Outcome, Store, Wanted
 
+SHOWN = 500  # rows that an answer describes; the page asks for others when it shows them
 Export = Callable[[], Relabelled]  # writes the corrected data
+Counted = Callable[[int, int], None]  # is called with (done, total)
+Refresh = Callable[[Counted], tuple[Items, Examples]]  # judges the labels again, with what was decided
 
 
 class Review:
@@ -29,6 +32,7 @@ class Review:
         title: what the page calls the data.
         who: the reviewer's name, to begin with.
         export: writes the corrected data; None: it cannot be written in its own form.
+        refresh: judges the labels again in the light of what was decided; None: it cannot be done here.
         hint: how to go on from the command line.
     """
 
@@ -41,11 +45,13 @@ class Review:
         title: str,
         who: str = "",
         export: Export | None = None,
+        refresh: Refresh | None = None,
         hint: str = "",
     ) -> None:
         self.folder, self.items, self.examples = folder, items, examples
         self.title, self.who, self.hint = title, who, hint
-        self._export = export
+        self._export, self._refresh = export, refresh
+        self.refreshing: dict[str, Any] = {"running": False, "done": 0, "total": 0, "error": ""}
         self.store = Store(folder)
         self._lock = threading.Lock()
         self._sync()
@@ -70,7 +76,8 @@ class Review:
             "version": self.items.seen,
             "progress": self.progress(),
             "hint": self.hint,
-            "stamp": int((self.folder / "labels.parquet").stat().st_mtime_ns) % 10**9,
+            "stamp": self.items.stamp,
+            "refreshes": self._refresh is not None,
         }
 
     def describe(self, row: int) -> dict[str, Any]:
@@ -78,8 +85,10 @@ class Review:
         item = self.items.describe(row)
         return item if self.examples.is_image else item | {"brief": self.examples.brief(row)}
 
-    def find(self, wanted: Mapping[str, str]) -> np.ndarray:
-        return self.items.find(wanted)
+    def find(self, wanted: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that pass the filters, in order, and the version of each."""
+        rows = self.items.find(wanted)
+        return rows, self.items.version[rows]
 
     def detail(self, row: int) -> dict[str, Any]:
         """What the single view shows beside the item: its values, others to compare it with, and its history."""
@@ -116,18 +125,52 @@ class Review:
         """The rows whose decision changed after a version."""
         self._sync()
         rows = np.flatnonzero(self.items.version > since)
-        return {"version": self.items.seen, "items": [self.describe(int(row)) for row in rows[:2000]]}
+        shown = [self.describe(int(row)) for row in rows[:SHOWN]]
+        return {"version": self.items.seen, "items": shown, "more": len(rows) > SHOWN}
+
+    def refresh(self) -> dict[str, Any]:
+        """Begin to judge the labels again, in the background; `refreshing` says how far that has come."""
+        if self._refresh is None:
+            raise InputError("the labels cannot be judged again here; train with fit --decisions, or audit --decisions")
+        if not self.refreshing["running"]:
+            decisions_of(self.folder)  # there must be some
+            self.refreshing.update(running=True, done=0, total=0, error="")
+            threading.Thread(target=self._judge, args=(self._refresh,), daemon=True).start()
+        return self.refreshing
+
+    def _judge(self, refresh: Refresh) -> None:
+        try:
+            items, examples = refresh(lambda done, total: self.refreshing.update(done=done, total=total))
+            items.take_in(self.store.since(0))
+            with self._lock:
+                self.items, self.examples = items, examples
+        except InputError as error:
+            self.refreshing["error"] = str(error)
+        finally:
+            self.refreshing["running"] = False
 
     def decide(
-        self, rows: list[Any], seen: list[Any], action: str, label: str, who: str, session: str, looked: bool
+        self,
+        rows: list[Any],
+        seen: list[Any],
+        action: str,
+        label: str,
+        *,
+        stamp: int,
+        who: str = "",
+        session: str = "",
+        looked: bool = True,
     ) -> dict[str, Any]:
         """Decide of some rows, each seen at a version.
 
         Args:
+            stamp: of the table that the rows are numbered by.
             action: keep, relabel, drop, skip, undecided; or accept, which relabels each to what is suggested for it.
             label: the class to relabel to; "" for all other actions.
             looked: whether somebody looked at each of them.
         """
+        if stamp != self.items.stamp:
+            raise InputError("the labels were judged again, and the list is another; reload the page")
         if action not in (*ACTIONS, "accept"):
             raise unknown("action", action, (*ACTIONS, "accept"))
         if len(rows) != len(seen) or not rows or not all(_is_row(one, len(self.items)) for one in rows):
@@ -157,9 +200,9 @@ class Review:
         rows = [self.items.row[one.id] for one in outcome.written if one.id in self.items.row]
         others = [self.items.row[one.id] for one in outcome.conflicts if one.id in self.items.row]
         return {
-            "items": [self.describe(row) for row in rows[:2000]],
+            "items": [self.describe(row) for row in rows[:SHOWN]],
             "rows": len(rows),
-            "conflicts": [self.describe(row) for row in others[:2000]],
+            "conflicts": [self.describe(row) for row in others[:SHOWN]],
             "version": self.items.seen,
         }
 

@@ -25,7 +25,8 @@ from noiseproof.reviewing.review import Review
 PAGE = Path(__file__).parent / "page"
 _FILES = {path.name for path in PAGE.iterdir()}
 _BY_WHOM: dict[str, type] = {"who": str, "session": str}
-_DECISION = {"rows": list, "seen": list, "action": str, "label": str, "looked": bool, **_BY_WHOM}
+_DECISION = {"rows": list, "seen": list, "action": str, "label": str, "looked": bool, "stamp": int, **_BY_WHOM}
+_FEW = 20  # decisions that are made at once
 _SIZES = (96, 192, 768)  # pixels of the longest side that pictures are made at
 
 
@@ -49,6 +50,8 @@ class Answers:
             Route("/decide", self.decide, methods=["POST"]),
             Route("/undo", self.undo, methods=["POST"]),
             Route("/export", self.export, methods=["POST"]),
+            Route("/refresh", self.refresh, methods=["POST"]),
+            Route("/refreshing", self.refreshing),
             Route("/decisions.csv", self.decisions),
         ]
         return Starlette(routes=routes, exception_handlers={InputError: _refused, TooLarge: _refused})
@@ -61,9 +64,10 @@ class Answers:
         return JSONResponse(await run_in_threadpool(self.review.facts))
 
     async def rows(self, request: Request) -> Response:
-        """The rows that pass the filters, as uint32, little-endian: 100,000 of them are 400 kB."""
-        rows = await run_in_threadpool(self.review.find, dict(request.query_params))
-        return Response(rows.astype("<u4").tobytes(), media_type="application/octet-stream")
+        """The rows that pass the filters, then the version of each, as uint32, little-endian: 100,000 are 800 kB."""
+        rows, versions = await run_in_threadpool(self.review.find, dict(request.query_params))
+        both = rows.astype("<u4").tobytes() + versions.astype("<u4").tobytes()
+        return Response(both, media_type="application/octet-stream")
 
     async def items(self, request: Request) -> Response:
         text = request.query_params.get("rows", "")
@@ -100,8 +104,11 @@ class Answers:
         return JSONResponse(await run_in_threadpool(self.review.changes, int(since)))
 
     async def decide(self, request: Request) -> Response:
-        """Not in a thread: it takes no longer than the disk, and to change threads takes longer on a busy machine."""
-        return JSONResponse(self.review.decide(**await _asked(request, _DECISION)))
+        """One decision is not made in a thread: it takes as long as the disk, and to change threads may take longer."""
+        asked = await _asked(request, _DECISION)
+        if len(asked["rows"]) < _FEW:
+            return JSONResponse(self.review.decide(**asked))
+        return JSONResponse(await run_in_threadpool(self.review.decide, **asked))
 
     async def undo(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self.review.undo, **await _asked(request, _BY_WHOM)))
@@ -109,6 +116,13 @@ class Answers:
     async def export(self, request: Request) -> Response:
         await _asked(request, {})
         return JSONResponse(await run_in_threadpool(self.review.export))
+
+    async def refresh(self, request: Request) -> Response:
+        await _asked(request, {})
+        return JSONResponse(await run_in_threadpool(self.review.refresh))
+
+    async def refreshing(self, request: Request) -> Response:
+        return JSONResponse(self.review.refreshing)
 
     async def decisions(self, request: Request) -> Response:
         text = await run_in_threadpool(self.review.decisions_csv)
@@ -162,7 +176,8 @@ def serve(review: Review, *, port: int = 0, browser: bool = True, announce: Call
         announce(door.link)
         if browser:
             threading.Thread(target=webbrowser.open, args=(door.link,), daemon=True).start()
-        config = uvicorn.Config(door, log_level="warning", lifespan="off", server_header=False, access_log=False,
-                                timeout_graceful_shutdown=1)  # fmt: skip
+        config = uvicorn.Config(
+            door, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+        )
         with suppress(KeyboardInterrupt):  # which is how it ends: all that was decided is on the disk
             uvicorn.Server(config).run(sockets=[listener])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reviewing.support import digit_folder, digit_rows, write_audit, write_label
 from noiseproof.cli.review import opened
 from noiseproof.data import load
 from noiseproof.data.decisions import decisions_of
+from noiseproof.errors import InputError
 
 FIT = ("--epochs", "1", "--method", "ce", "--quiet")
 
@@ -59,7 +61,7 @@ def test_the_loop_from_a_run_to_corrected_data_and_back(form: str, tmp_path: Pat
     run = Path("run")
     audited(run)
     review = opened(run, NO_OPTIONS)
-    items, by = review.items, {"who": "Ada", "session": "s"}
+    items, by = review.items, {"who": "Ada", "session": "s", "stamp": review.items.stamp}
     wrong = [row for row in range(len(items)) if truth[items.ids[row]] != items.classes[items.label[row]]]
     for row in wrong[:15]:
         review.decide([row], [0], "relabel", truth[items.ids[row]], looked=True, **by)
@@ -126,7 +128,7 @@ def test_auto_takes_what_is_sure_and_reviewed_rows_go_first(tmp_path: Path, comm
     }
     review = opened(folder, NO_OPTIONS)
     first = next(id for id in review.items.ids if id in sure)
-    review.decide([review.items.row[first]], [0], "keep", "", "", "s", True)
+    review.decide([review.items.row[first]], [0], "keep", "", stamp=review.items.stamp)
     review.close()
     code, said, _ = command("relabel", path, "--decisions", folder, "--auto", "0.9", "--out", "clean", "--dry-run")
     assert code == 0
@@ -134,6 +136,56 @@ def test_auto_takes_what_is_sure_and_reviewed_rows_go_first(tmp_path: Path, comm
     assert not Path("clean").exists()
     code, _, error = command("relabel", path, "--decisions", folder, "--auto", "90", "--out", "clean")
     assert (code, "write 40 % as 0.4" in error) == (2, True)
+
+
+def refreshed(run: Path, truth: dict[str, str]) -> None:
+    """Decide of some labels, rightly, judge all of them again, and see what has become of them."""
+    review = opened(run, NO_OPTIONS)
+    items, stamp = review.items, review.items.stamp
+    wrong = [row for row in range(len(items)) if truth[items.ids[row]] != items.classes[items.label[row]]]
+    dropped, *first = wrong[:21]
+    for row in first:
+        review.decide([row], [0], "relabel", truth[items.ids[row]], stamp=stamp)
+    review.decide([dropped], [0], "drop", "", stamp=stamp)
+    surest = [row for row in reversed(range(len(items))) if row not in wrong][:5]
+    for row in surest:
+        review.decide([row], [0], "keep", "", stamp=stamp)
+    before = {id: items.p[row] for id, row in items.row.items()}
+    assert review.refresh()["running"]
+    while review.refreshing["running"]:
+        time.sleep(0.05)
+    assert review.refreshing["error"] == ""
+    after = review.items
+    assert after is not items
+    assert sorted(after.ids) == sorted(items.ids)  # what was dropped is still listed
+    for row in first:
+        now = after.row[items.ids[row]]
+        assert (after.p[now], after.classes[after.suggested[now]]) == (1.0, truth[items.ids[row]])
+        assert after.decided[now]
+    assert all(after.p[after.row[items.ids[row]]] == 0 for row in surest)
+    rest = [id for id in after.ids if not after.decided[after.row[id]]]
+    assert any(abs(before[id] - after.p[after.row[id]]) > 1e-6 for id in rest)
+    assert (np.diff(after.p) <= 0).all()
+    with pytest.raises(InputError, match="reload"):
+        review.decide([0], [0], "keep", "", stamp=stamp)
+    review.close()
+
+
+def test_an_audit_is_judged_again_in_the_light_of_decisions(tmp_path: Path, command: Any) -> None:
+    path, truth = source("folder", tmp_path)
+    assert command("audit", path, "--quiet", "--out", "audit")[0] == 0
+    refreshed(Path("audit"), truth)
+    assert command("audit", path, "--quiet", "--decisions", "audit", "--out", "again")[0] == 0
+    rows = {row["id"]: row for row in pq.read_table("again/labels.parquet").to_pylist()}
+    decided = decisions_of("audit")
+    assert len(rows) == 199
+    assert all(rows[id]["suggested"] == one.label for id, one in decided.items() if one.action != "drop")
+
+
+def test_a_run_is_judged_again_in_the_light_of_decisions(tmp_path: Path, command: Any) -> None:
+    path, truth = source("npz", tmp_path)
+    assert command("fit", path, *FIT, "--out", "run")[0] == 0
+    refreshed(Path("run"), truth)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,24 @@ def test_a_killed_server_loses_nothing_and_the_export_trains(tmp_path: Path, bro
 HOSTILE = "<img src=x onerror=window.pwned=1>"
 
 
+def test_the_list_is_judged_again(review: Any, browse: Any) -> None:
+    with running(review) as door:
+        page = browse(door.link)
+        press(page, "a", "a", "d", "k")
+        saved(page, 4)
+        old = review.items
+        page.click("#refresh-button")
+        page.wait_for_selector("dialog progress")
+        page.wait_for_selector("dialog", state="hidden", timeout=60_000)
+        page.wait_for_selector(".card .line")
+        assert review.items is not old
+        saved(page, 4)
+        first = page.get_attribute(".card >> nth=0", "aria-label").split(",")[0]
+        press(page, "k")
+        saved(page, 5)
+        assert decisions_of(review.folder)[first].action == KEEP
+
+
 def test_script_in_names_and_cells_stays_text(tmp_path: Path, browse: Any) -> None:
     from noiseproof.cli.review import opened
 

@@ -24,7 +24,7 @@ PATHS = ["/", "/facts", "/rows", "/items?rows=0", "/detail/0", "/picture/0?size=
 def decision(
     rows: list[int], action: str, label: str = "", seen: list[int] | None = None, **more: Any
 ) -> dict[str, Any]:
-    base = {"rows": rows, "seen": seen or [0] * len(rows), "action": action, "label": label, "looked": True}
+    base = {"stamp": 0, "rows": rows, "seen": seen or [0] * len(rows), "action": action, "label": label, "looked": True}
     return base | BY | more
 
 
@@ -33,7 +33,8 @@ def test_what_the_page_asks_for(served: Any) -> None:
     assert facts["rows"] == 120
     assert facts["image"]
     assert facts["who"] == "Ada"
-    rows = np.frombuffer(served.ask.get("/rows?issue=1&state=open").content, "<u4")
+    rows, versions = np.frombuffer(served.ask.get("/rows?issue=1&state=open").content, "<u4").reshape(2, -1)
+    assert not versions.any()
     assert len(rows) == facts["issues"] == facts["progress"]["left"]
     items = served.ask.get(f"/items?rows={rows[0]},{rows[1]},999999,x").json()
     assert [item["row"] for item in items] == rows[:2].tolist()
@@ -62,6 +63,12 @@ def test_a_decision_is_in_the_store_before_it_is_acknowledged(served: Any) -> No
 def test_to_relabel_to_the_same_class_is_to_keep(served: Any) -> None:
     item = served.ask.get("/items?rows=5").json()[0]
     assert served.ask.post("/decide", json=decision([5], RELABEL, item["label"])).json()["items"][0]["action"] == KEEP
+
+
+def test_rows_of_another_table_are_not_decided(served: Any) -> None:
+    answer = served.ask.post("/decide", json=decision([0], KEEP, stamp=1))
+    assert (answer.status_code, "reload" in answer.json()["error"]) == (400, True)
+    assert served.review.store.since(0) == []
 
 
 def test_whole_groups_are_one_stroke(served: Any) -> None:

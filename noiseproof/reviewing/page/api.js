@@ -29,9 +29,12 @@ export const detail = (row) => get(`/detail/${row}`);
 export const items = (rows) => get(`/items?rows=${rows.join(",")}`);
 export const decide = (decision) => post("/decide", decision);
 export const undo = (by) => post("/undo", by);
+export const refresh = () => post("/refresh", {});
+export const refreshing = () => get("/refreshing");
 export const write = () => post("/export", {});
 
 export async function rows(filters) {
   const response = await ask(`/rows?${new URLSearchParams(filters)}`);
-  return new Uint32Array(await response.arrayBuffer());
+  const both = new Uint32Array(await response.arrayBuffer());
+  return { rows: both.subarray(0, both.length / 2), versions: both.subarray(both.length / 2) };
 }

@@ -12,7 +12,8 @@ const WORDS = { accept: "Accept the suggestion", keep: "Keep the label", relabel
 const state = {
   facts: null,
   filters: { ...FIRST },
-  rows: new Uint32Array(), // what is listed: rows of the table, in order
+  rows: new Uint32Array(), // what is listed: rows of the table, in order,
+  versions: new Uint32Array(), // and the version of each when it was listed
   items: new Map(), // row -> what is known of it
   at: 0, // the current example, a position in `rows`
   selected: new Set(), // positions in `rows`
@@ -43,12 +44,11 @@ async function filter(wanted) {
   }
 }
 
-async function load(row = null) {
-  state.rows = await api.rows(state.filters);
+async function load() {
+  ({ rows: state.rows, versions: state.versions } = await api.rows(state.filters));
   state.selected.clear();
   state.unseen = false;
-  const place = row === null ? -1 : state.rows.indexOf(row);
-  state.at = Math.max(place, 0);
+  state.at = state.anchor = 0;
   $("list").scrollTop = 0;
   show();
 }
@@ -143,20 +143,21 @@ let queue = Promise.resolve(); // one at a time, in the order they were made
 async function decide(action, label = "") {
   const several = state.selected.size > 1;
   const places = state.selected.size ? [...state.selected].sort((a, b) => a - b) : [state.at];
-  const rows = places.map((i) => state.rows[i]).filter((row) => row !== undefined);
-  if (!rows.length) return;
+  if (!state.rows.length) return;
+  const rows = places.map((i) => state.rows[i]);
+  const listed = places.map((i) => state.versions[i]); // what is known of those that were never shown
   if (rows.length > MANY || (several && state.unseen)) {
     const what = action === "relabel" ? `Change the class to ${label}` : WORDS[action];
     if (!(await confirm(`${what}?`, `This decides ${plural(rows.length, "example")} at once. Z takes it back.`, what))) return;
   }
-  const decision = { rows, action, label, looked: !(several && state.unseen), who: state.who, session: state.session };
+  const decision = { stamp: state.facts.stamp, rows, action, label, looked: !(several && state.unseen), who: state.who, session: state.session };
   for (const row of rows) state.pending.add(row);
   foresee(rows, action, label);
   state.selected.clear();
   state.unseen = false;
   if (!several) advance();
   redraw(new Set(rows));
-  queue = queue.then(() => send(decision));
+  queue = queue.then(() => send(decision, listed));
   await queue;
 }
 
@@ -171,13 +172,9 @@ function foresee(rows, action, label) {
   }
 }
 
-async function send(decision) {
+async function send(decision, listed) {
   try {
-    const unknown = decision.rows.filter((row) => !state.items.has(row));
-    for (let at = 0; at < unknown.length; at += 500) {
-      for (const item of await api.items(unknown.slice(at, at + 500))) state.items.set(item.row, item);
-    }
-    const seen = decision.rows.map((row) => state.items.get(row).version);
+    const seen = decision.rows.map((row, i) => state.items.get(row)?.version ?? listed[i]);
     const answer = await api.decide({ ...decision, seen });
     settle(decision.rows, answer);
     const last = answer.items.at(-1);
@@ -322,6 +319,34 @@ function listGroup() {
   else say("It has no near-duplicates");
 }
 
+// Judge the labels again with what was decided, and begin anew with the list that comes of it.
+async function refresh() {
+  await queue;
+  try {
+    await api.refresh();
+    await dialog("Refresh", (close) => {
+      const said = el("p", { role: "status" }, "Judging the labels again, in the light of what was decided …");
+      const part = el("progress", { max: 1 });
+      const look = async () => {
+        try {
+          const now = await api.refreshing();
+          if (now.total) part.value = now.done / now.total;
+          if (now.running) return setTimeout(look, 500);
+          if (!now.error) return location.reload();
+          said.textContent = now.error;
+        } catch (error) {
+          said.textContent = error.message;
+        }
+        part.remove();
+      };
+      look();
+      return [said, part, el("div", { class: "row end" }, el("button", { onclick: () => close(null) }, "Close"))];
+    });
+  } catch (error) {
+    failed(error);
+  }
+}
+
 function exportData() {
   return dialog("Export", (close) => {
     const said = el("p", { class: "note", role: "status", id: "exported" });
@@ -385,7 +410,7 @@ function pressed(event) {
 
 function remember() {
   const set = Object.entries(state.filters).filter(([name, value]) => value !== FIRST[name]);
-  const hash = new URLSearchParams([...set, ["view", state.view], ["row", state.rows[state.at] ?? ""]]);
+  const hash = new URLSearchParams([...set, ["view", state.view], ["row", state.rows[state.at] ?? ""], ["of", state.facts.stamp]]);
   history.replaceState(null, "", `#${hash}`);
 }
 
@@ -393,7 +418,7 @@ function recall() {
   const found = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   for (const name of Object.keys(FIRST)) if (name in found) state.filters[name] = found[name];
   if (found.view === "single") state.view = "single";
-  return found.row ? Number(found.row) : null;
+  return found.row ? { row: Number(found.row), of: Number(found.of) } : null;
 }
 
 // What others decide
@@ -404,12 +429,14 @@ async function watch() {
       const news = await api.changes(state.version);
       state.version = news.version;
       const fresh = news.items.filter((item) => (state.items.get(item.row)?.version ?? 0) !== item.version && !state.pending.has(item.row));
+      if (news.more) state.items.clear(); // they will be asked for again
       for (const item of fresh) {
         if (state.items.has(item.row)) state.items.set(item.row, item);
         single.forget(item.row);
       }
       if (fresh.length) {
-        redraw(new Set(fresh.map((item) => item.row)));
+        redraw(news.more ? null : new Set(fresh.map((item) => item.row)));
+        if (news.more) list.draw();
         tellProgress();
       }
     } catch (error) {
@@ -429,11 +456,11 @@ function theme(next) {
 
 async function begin() {
   theme();
-  const row = recall();
+  const last = recall();
   try {
-    const [facts, rows] = await Promise.all([api.facts(), api.rows(state.filters)]);
+    const [facts, list] = await Promise.all([api.facts(), api.rows(state.filters)]);
     state.facts = facts;
-    state.rows = rows;
+    Object.assign(state, list);
     state.version = facts.version;
     state.who = facts.who || localStorage.getItem("who") || "";
   } catch (error) {
@@ -441,7 +468,7 @@ async function begin() {
   }
   document.title = `${state.facts.title} · review`;
   $("title").textContent = state.facts.title;
-  state.at = Math.max(0, row === null ? 0 : state.rows.indexOf(row));
+  state.at = Math.max(0, last?.of === state.facts.stamp ? state.rows.indexOf(last.row) : 0); // rows of another table are others
   state.anchor = state.at;
   filters.draw();
   drawProgress(state.facts.progress);
@@ -451,6 +478,9 @@ async function begin() {
   $("to-single").onclick = () => setView("single");
   $("help-button").onclick = help;
   $("export-button").onclick = exportData;
+  $("refresh-button").hidden = !state.facts.refreshes;
+  $("refresh-button").onclick = refresh;
+  if ((await api.refreshing()).running) refresh();
   $("open-filters").onclick = () => filters.toggle();
   $("main").addEventListener("pointerdown", () => filters.toggle(false));
   $("theme").onclick = () => say(theme({ auto: "dark", dark: "light", light: "auto" }[theme()]));
