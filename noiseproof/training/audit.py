@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from noiseproof import checks
 from noiseproof.auditing import arrays, posterior
 from noiseproof.auditing import features as by_features
+from noiseproof.auditing.features import Counted
 from noiseproof.errors import InputError, shown
 from noiseproof.runs.label_report import LabelReport, Part, assemble
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
-
-Counted = Callable[[int, int], None]
 
 
 def audit(
@@ -99,7 +98,8 @@ def audit(
         found_features = _features(data, features, len(labels), progress)
         evidence += by_those(found_features, labels, K, about, seed=seed, progress=progress)
         if data is not None and features is None and not data.is_image:
-            evidence.append(by_features.boosted_predictions(found_features, labels, K, seed=seed, progress=progress))
+            trees = by_features.boosted(found_features, labels, seed)
+            evidence.append(by_features.cross_fitted(trees, labels, K, seed=seed, progress=progress))
     widths = {one.shape[1] for one in evidence}
     if len(widths) > 1:
         raise InputError(f"predictions of {' and '.join(map(str, sorted(widths)))} classes cannot be combined")
@@ -136,7 +136,8 @@ def by_those(
     progress: Counted | None = None,
 ) -> list[np.ndarray]:
     """Evidence from features (n, F); what else they tell, duplicates and outliers, is added to `about`."""
-    linear = by_features.linear_predictions(features, labels, num_classes, seed=seed, progress=progress)
+    model = by_features.linear(features, labels, seed)
+    linear = by_features.cross_fitted(model, labels, num_classes, seed=seed, progress=progress)
     distance, at = by_features.neighbours_of(features)
     about["group"] = by_features.near_duplicates(distance, at, labels)
     about["off_topic"] = by_features.off_topic(distance)
@@ -149,14 +150,14 @@ def cross_fitted(
     """Out-of-sample predictions (n, K) of networks trained by `fit`, each on four fifths of the data."""
     from noiseproof.training.fit import fit
 
-    out = np.empty((len(data), data.num_classes), np.float32)
     settings = {"eval_examples": 0, "seed": seed} | training
-    for number, (rest, part) in enumerate(by_features.folds(data.labels.numpy(), seed)):
+
+    def predict(rest: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = fit(model, data.subset(rest), method, **settings)
-        out[part] = result.predict_proba(data.subset(part))
-        if progress is not None:
-            progress(number + 1, by_features.FOLDS)
-    return out
+        return np.arange(data.num_classes), result.predict_proba(data.subset(part))
+
+    labels = data.labels.numpy()
+    return by_features.cross_fitted(predict, labels, data.num_classes, seed=seed, progress=progress)
 
 
 def _features(data: LabeledData | None, features: Any, n: int, progress: Counted | None) -> np.ndarray:
