@@ -89,6 +89,18 @@ def boosted(features: np.ndarray, labels: np.ndarray, seed: int = 0) -> Predict:
     return predict
 
 
+def neighbours_in_table(features: np.ndarray, k: int = NEIGHBOURS) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest other rows of a table (n, F): distances and positions (n, k), nearest first.
+
+    Each column counts by its spread, and what lies more than three spreads away no more than that.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    x = np.clip((features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6), -3, 3)
+    distance, at = NearestNeighbors(n_neighbors=min(k, len(x) - 1)).fit(x).kneighbors()
+    return distance, at
+
+
 def neighbours_of(features: np.ndarray, k: int = NEIGHBOURS) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest other rows of features (n, F) by cosine: distances 1 − cos and positions (n, k), nearest first."""
     import torch
