@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import numpy as np
 
+LEAST = 0.1  # no label is called wrong that is nine times likelier right
+
 
 def best_f1(p: np.ndarray) -> np.ndarray:
     """A mask (n,) of the labels whose choice has the largest expected F1, by probabilities (n,).
 
-    None where not one is expected to be wrong: Σ p < ½.
+    None where not one is expected to be wrong, Σ p < ½, and none below `LEAST`: where hardly anything is known, the best
+    F1 is that of calling all labels wrong.
     """
     order, total, at = _sorted(p)
-    return _first(order, int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] >= 0.5 else 0)
+    count = int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] >= 0.5 else 0
+    return _first(order, count) & (p >= LEAST)
 
 
 def with_precision(p: np.ndarray, precision: float) -> np.ndarray:

@@ -168,7 +168,7 @@ class LabelReport:
         return soft
 
     def decide(self, **how: Any) -> LabelReport:
-        """The report with issues chosen anew: by the best expected F1, or by precision=, recall=, top= or threshold=."""
+        """The report with issues chosen anew: by the best expected F1, or precision=, recall=, top= or threshold=."""
         report = copy.copy(self)
         report.issues = decided(self.scores, **how)
         return report

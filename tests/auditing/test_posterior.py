@@ -133,10 +133,11 @@ def test_the_decision_has_the_best_expected_f1(p: list[float]) -> None:
     if scores.sum() < 0.5:  # nothing is expected to be wrong
         assert not mask.any()
         return
-    assert mask.sum() == twin.best_f1(scores)
-    f1 = 2 * scores[mask].sum() / (mask.sum() + scores.sum())
-    assert (scores[mask] >= f1 / 2 - 1e-9).all()  # what is taken lies above half of it, what is not below
-    assert (scores[~mask] <= f1 / 2 + 1e-9).all()
+    best = np.sort(scores)[::-1][: twin.best_f1(scores)]
+    assert mask.sum() == (best >= decision.LEAST).sum()
+    f1 = 2 * best.sum() / (len(best) + scores.sum())
+    assert (best >= f1 / 2 - 1e-9).all()  # what is taken lies above half of it, what is not below
+    assert (scores[~mask] <= max(f1 / 2, decision.LEAST) + 1e-9).all()
 
 
 def test_decisions_by_precision_recall_and_number() -> None:
