@@ -17,8 +17,8 @@ LEAST = 0.1  # no label is called wrong that is nine times likelier right
 def best_f1(p: np.ndarray) -> np.ndarray:
     """A mask (n,) of the labels whose choice has the largest expected F1, by probabilities (n,).
 
-    None where not one is expected to be wrong, Σ p < ½, and none below `LEAST`: where hardly anything is known, the best
-    F1 is that of calling all labels wrong.
+    None where not one is expected to be wrong, Σ p < ½, and none below `LEAST`: where hardly anything is known, the
+    best F1 is that of calling all labels wrong.
     """
     order, total, at = _sorted(p)
     count = int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] >= 0.5 else 0
