@@ -393,3 +393,11 @@ def test_ranges(name: str, taken: list[Any], refused: list[Any]) -> None:
     for value in refused:
         with pytest.raises(InputError, match=rf"^{name}\S* must"):
             facility_location(**arguments | {name: value})
+
+
+def test_groups_may_be_empty_but_not_by_the_thousand() -> None:
+    """Numbers up to twice the rows and 999 are names; above, a mistake."""
+    found = facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1007]))
+    assert sorted(found.indices.tolist())[-1] == 3
+    with pytest.raises(InputError, match="without large gaps, got 1008 for 4 rows"):
+        facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1008]))
