@@ -28,6 +28,8 @@ def test_knn_agrees_with_its_definition():
     ours = neighbours.knn(bank, labels, queries, k=9, temperature=0.05)
     slow = torch.stack([slow_vote(bank, labels, query, 9, 0.05, 3) for query in queries])
     torch.testing.assert_close(ours.double(), slow, atol=1e-5, rtol=1e-4)
+    nearest = torch.nn.functional.one_hot(labels[neighbours.nearest(queries, bank, 1)[1][:, 0]])
+    torch.testing.assert_close(neighbours.knn(bank, labels, queries, k=1), nearest.float())
     everyone = neighbours.knn(bank, labels, queries, k=1000)  # more than there are
     torch.testing.assert_close(everyone, neighbours.knn(bank, labels, queries, k=60))
 

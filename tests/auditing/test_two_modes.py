@@ -70,7 +70,8 @@ def test_no_two_modes() -> None:
 def test_values_whose_squares_are_no_numbers() -> None:
     for values in ([0.0, 1e200], [-1e308, 1e308], [1e308] * 3 + [1e307], [0.0, 1e-160], [0.0, 1e-300]):
         assert fit_two_modes(np.array(values)) is None
-    for size in (1e-100, 1e140):
+    assert fit_two_modes(np.array([-1e150, 0.0])) is fit_two_modes(np.array([0.0, 1e150])) is None
+    for size in (1e-100, 1e140, 0.99e150):
         modes = fit_two_modes(np.array([0.0, 0.1, 0.9, 1.0]) * size)
         assert modes is not None
         assert modes.mean == pytest.approx((0.05 * size, 0.95 * size), rel=1e-9, abs=0)
