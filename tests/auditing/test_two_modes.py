@@ -85,6 +85,13 @@ def test_values_that_repeat_do_not_break_it() -> None:
     assert modes.weight[0] == pytest.approx(5 / 6, abs=0.02)
 
 
+def test_a_mode_of_equal_values_has_a_thousandth_of_the_spread() -> None:
+    modes = fit_two_modes(np.repeat([2.0, 6.0], 50))
+    assert modes is not None
+    assert modes.mean == pytest.approx((2, 6))
+    assert modes.std == pytest.approx((2e-3, 2e-3), rel=1e-2)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 28, width=32), min_size=2, max_size=60))
 def test_any_losses_give_finite_modes_in_order(values: list[float]) -> None:

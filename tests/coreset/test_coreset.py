@@ -391,8 +391,9 @@ def test_ranges(name: str, taken: list[Any], refused: list[Any]) -> None:
     for value in taken:
         facility_location(**arguments | {name: value})
     for value in refused:
-        with pytest.raises(InputError, match=rf"^{name}\S* must"):
+        with pytest.raises(InputError, match=rf"^{name}\S* must") as refusal:
             facility_location(**arguments | {name: value})
+        assert name != "progress" or str(refusal.value).endswith("must be a function, or None, got 5")
 
 
 def test_groups_may_be_empty_but_not_by_the_thousand() -> None:
