@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
@@ -28,6 +30,9 @@ def test_knn_agrees_with_its_definition():
     ours = neighbours.knn(bank, labels, queries, k=9, temperature=0.05)
     slow = torch.stack([slow_vote(bank, labels, query, 9, 0.05, 3) for query in queries])
     torch.testing.assert_close(ours.double(), slow, atol=1e-5, rtol=1e-4)
+    nearest = torch.nn.functional.one_hot(labels[neighbours.nearest(queries, bank, 1)[1][:, 0]])
+    torch.testing.assert_close(neighbours.knn(bank, labels, queries, k=1), nearest.float())
+    torch.testing.assert_close(neighbours.knn(bank, 0 * labels, queries, num_classes=1), torch.ones(7, 1))
     everyone = neighbours.knn(bank, labels, queries, k=1000)  # more than there are
     torch.testing.assert_close(everyone, neighbours.knn(bank, labels, queries, k=60))
 
@@ -53,6 +58,8 @@ def test_fifty_neighbours_at_a_temperature_of_a_twentieth():
     )
     stated = neighbours.neighbourhood(bank, labels, k=50, temperature=0.05)
     assert torch.equal(neighbours.neighbourhood(bank, labels)[0], stated[0])
+    defaults = [inspect.signature(one).parameters["k"].default for one in (neighbours.knn, neighbours.neighbourhood)]
+    assert defaults == [50, 50]  # the last of them weighs next to nothing
     similarity = torch.tensor([[0.9, 0.8]])
     votes = neighbours.vote(similarity, torch.tensor([[0, 1]]), 2)
     torch.testing.assert_close(votes, (similarity / 0.05).softmax(dim=1))

@@ -70,7 +70,8 @@ def test_no_two_modes() -> None:
 def test_values_whose_squares_are_no_numbers() -> None:
     for values in ([0.0, 1e200], [-1e308, 1e308], [1e308] * 3 + [1e307], [0.0, 1e-160], [0.0, 1e-300]):
         assert fit_two_modes(np.array(values)) is None
-    for size in (1e-100, 1e140):
+    assert fit_two_modes(np.array([-1e150, 0.0])) is fit_two_modes(np.array([0.0, 1e150])) is None
+    for size in (1e-100, 1e140, 0.99e150):
         modes = fit_two_modes(np.array([0.0, 0.1, 0.9, 1.0]) * size)
         assert modes is not None
         assert modes.mean == pytest.approx((0.05 * size, 0.95 * size), rel=1e-9, abs=0)
@@ -82,6 +83,13 @@ def test_values_that_repeat_do_not_break_it() -> None:
     assert modes is not None
     assert modes.mean[0] == pytest.approx(0, abs=0.01)
     assert modes.weight[0] == pytest.approx(5 / 6, abs=0.02)
+
+
+def test_a_mode_of_equal_values_has_a_thousandth_of_the_spread() -> None:
+    modes = fit_two_modes(np.repeat([2.0, 6.0], 50))
+    assert modes is not None
+    assert modes.mean == pytest.approx((2, 6))
+    assert modes.std == pytest.approx((2e-3, 2e-3), rel=1e-2)
 
 
 @settings(max_examples=60, deadline=None)

@@ -391,5 +391,14 @@ def test_ranges(name: str, taken: list[Any], refused: list[Any]) -> None:
     for value in taken:
         facility_location(**arguments | {name: value})
     for value in refused:
-        with pytest.raises(InputError, match=rf"^{name}\S* must"):
+        with pytest.raises(InputError, match=rf"^{name}\S* must") as refusal:
             facility_location(**arguments | {name: value})
+        assert name != "progress" or str(refusal.value).endswith("must be a function, or None, got 5")
+
+
+def test_groups_may_be_empty_but_not_by_the_thousand() -> None:
+    """Numbers up to twice the rows and 999 are names; above, a mistake."""
+    found = facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1007]))
+    assert sorted(found.indices.tolist())[-1] == 3
+    with pytest.raises(InputError, match="without large gaps, got 1008 for 4 rows"):
+        facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1008]))

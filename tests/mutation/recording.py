@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from mutation.operators import Mutant
 class Recorder:
     """A plugin of pytest that writes a line for each function of `packages` (folders) that a test calls, and its time.
 
+    Time is the processor's: others may use it too.
+
     Forked processes inherit it, and append to the same file.
     """
 
@@ -26,7 +29,7 @@ class Recorder:
         self.root, self.packages = f"{root}/", packages
         self.file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.seen: set[CodeType] = set()
-        self.test = ""
+        self.test, self.outcome = "", ""
 
     def write(self, *record: object) -> None:
         os.write(self.file, (json.dumps(record) + "\n").encode())
@@ -44,6 +47,7 @@ class Recorder:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.seen.clear()
         self.test = item.nodeid
+        self.outcome, begun = "passed", time.process_time()
         threading.settrace(self.trace)
         sys.settrace(self.trace)
         try:
@@ -51,9 +55,10 @@ class Recorder:
         finally:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
+            self.write("time", item.nodeid, time.process_time() - begun, self.outcome)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.write("time", report.nodeid, report.duration, report.outcome)
+        self.outcome = "failed" if report.failed else self.outcome
 
 
 @dataclass

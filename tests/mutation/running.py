@@ -27,9 +27,9 @@ from mutation.report import Outcome
 PACKAGES: dict[str, tuple[int, tuple[str, ...]]] = {
     "noiseproof/methods": (150, ("tests/methods", "tests/test_contract.py")),
     "noiseproof/pretraining": (30, ("tests/pretraining", "tests/training/test_replicas.py")),
-    "noiseproof/coreset": (60, ("tests/coreset",)),
+    "noiseproof/auditing": (80, ("tests/auditing",)),
+    "noiseproof/coreset": (40, ("tests/coreset",)),
     "noiseproof/coreset/kernels.py": (4, ("tests/coreset",)),
-    "noiseproof/auditing": (60, ("tests/auditing",)),
 }
 TESTS = (
     "tests/methods", "tests/auditing", "tests/coreset", "tests/pretraining", "tests/test_contract.py",
