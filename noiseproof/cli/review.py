@@ -64,7 +64,7 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     import pyarrow as pa
 
     from noiseproof.cli.reading import data_of, read
-    from noiseproof.reviewing import refresh
+    from noiseproof.data.readers.table_files import read_table
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
     from noiseproof.reviewing.review import Review
@@ -73,7 +73,8 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     labels = dict.fromkeys(("limit", "noise", "labels", "true_labels", "decisions"))  # those reviewed are the table's
     if not (run / LABELS).is_file():
         raise InputError(f"{run} has no {LABELS}; pass the folder of a finished fit or audit")
-    train, test = read(options | labels, quiet, decode=False)
+    tested = "test" in read_table(run / LABELS, ["split"]).column("split").unique().to_pylist()
+    train, test = read(options | labels, quiet, whole=not tested, tested=tested, decode=False)
     cells, embed = _cells(options), _embed(run)
 
     def joined() -> tuple[Items, Examples]:
@@ -81,7 +82,9 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
         return items, Examples(items, train, test, cells=cells, embed=embed)
 
     def judged(progress: Counted) -> tuple[Items, Examples]:
-        refresh.replace_rows(run / LABELS, _judged_again(run, options, progress))
+        from noiseproof.reviewing.refresh import replace_rows
+
+        replace_rows(run / LABELS, _judged_again(run, options, progress))
         return joined()
 
     items, examples = joined()

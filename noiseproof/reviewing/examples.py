@@ -55,13 +55,11 @@ class Examples:
         if test is not None:
             own = keys(ids_of(test), ids_of(train))
             place = {id: (1, row) for row, id in enumerate(own)} | place
-        self.place = [place.get(id) for id in items.ids]
-        if not any(self.place):
+        self.place = np.array([place.get(id, (-1, -1)) for id in items.ids], dtype=np.int32)  # (n, 2): part, row in it
+        if (self.place < 0).all():
             raise InputError(
                 f"the data has none of the examples that the labels are of, as {items.ids[0]!r}; pass the run's data"
             )
-        if not any(where is not None and where[0] == 1 for where in self.place):
-            self.parts = (train,)  # a test set that nobody asks about need not stay in memory
         self._thumbnails = Thumbnails(self.parts)
         self._banks: dict[int, tuple[np.ndarray, Tensor]] = {}
         self._centres: tuple[np.ndarray, np.ndarray] | None = None
@@ -73,15 +71,15 @@ class Examples:
 
     def picture(self, row: int, longest: int) -> Picture | None:
         """The picture of an item; None where it has none."""
-        where = self.place[row]
-        return self._thumbnails.picture(*where, longest) if where is not None and self.is_image else None
+        part, at = self.place[row].tolist()
+        return self._thumbnails.picture(part, at, longest) if part >= 0 and self.is_image else None
 
     def near(self, row: int) -> dict[str, list[int]]:
         """The rows of trusted examples nearest to an item, of its class and of the suggested one."""
-        where = self.place[row]
-        if where is None:
+        part, at = self.place[row].tolist()
+        if part < 0:
             return {}
-        own = self.embed(self.parts[where[0]], torch.tensor([where[1]]))  # (1, F)
+        own = self.embed(self.parts[part], torch.tensor([at]))  # (1, F)
         found = {}
         for name, k in (("label", self.items.label[row]), ("suggested", self.items.suggested[row])):
             rows, bank = self._bank(int(k))
@@ -95,13 +93,13 @@ class Examples:
             if k not in self._banks:
                 rows = np.flatnonzero((self.items.label == k) & ~self.items.issue)
                 rows = rows[np.argsort(self.items.p[rows], kind="stable")]
-                rows = np.array([row for row in rows[:BANK] if self.place[row] is not None], dtype=np.int64)
+                rows = rows[self.place[rows, 0] >= 0][:BANK]
                 self._banks[k] = rows, self._embedded(rows) if len(rows) else torch.empty(0)
             return self._banks[k]
 
     def _embedded(self, rows: np.ndarray) -> Tensor:
         """What some items are compared by (m, F)."""
-        places = torch.tensor([self.place[row] for row in rows])  # (m, 2): part, row in it
+        places = torch.from_numpy(self.place[rows]).long()  # (m, 2)
         found: list[Tensor] = [torch.empty(0)] * len(rows)
         for part, data in enumerate(self.parts):
             inside = (places[:, 0] == part).nonzero()[:, 0]
@@ -116,15 +114,15 @@ class Examples:
         A value speaks against the label where it lies farther from the middle of its class than from that of the
         suggested one, by a spread of the classes or more.
         """
-        where = self.place[row]
-        if where is None:
+        part, at = self.place[row].tolist()
+        if part < 0:
             return []
-        data = self.parts[where[0]]
+        data = self.parts[part]
         cells = dict(self.cells(self.items.ids[row]))
         shown = []
         if not data.is_image:
             names = data.feature_names or tuple(f"x{j}" for j in range(data.input_shape[0]))
-            own = data.take(torch.tensor([where[1]]))[0].numpy().astype(np.float64)
+            own = data.take(torch.tensor([at]))[0].numpy().astype(np.float64)
             middle, spread = self._middles()
             given, suggested = middle[self.items.label[row]], middle[self.items.suggested[row]]
             against = (np.abs(own - given) - np.abs(own - suggested)) / spread
@@ -146,8 +144,8 @@ class Examples:
         """The medians of features by class (K, d), and their spread within classes (d,)."""
         with self._lock:
             if self._centres is None:
-                rows = np.array([row for row, where in enumerate(self.place) if where and where[0] == 0])
-                places = torch.tensor([self.place[row][1] for row in rows])
+                rows = np.flatnonzero(self.place[:, 0] == 0)
+                places = torch.from_numpy(self.place[rows, 1]).long()
                 inputs = self.parts[0].take(places).numpy().astype(np.float64)  # (m, d)
                 label = self.items.label[rows]
                 middle = np.tile(np.median(inputs, axis=0), (len(self.items.classes), 1))
