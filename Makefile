@@ -1,9 +1,9 @@
-# make demo | test | test-all | check | bench    Each works alone in a fresh clone; nothing else to type.
+# make demo | test | test-all | mutation | check | bench    Each works alone in a fresh clone; nothing else to type.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all mutation check bench clean
 
 demo: .venv/installed
 	$(BIN)/noiseproof demo
@@ -14,6 +14,11 @@ test: .venv/installed-dev check
 
 test-all: .venv/installed-dev check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4
+	$(MAKE) mutation
+
+mutation: .venv/installed-dev
+	rm -rf build/mutation
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

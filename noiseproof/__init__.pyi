@@ -10,6 +10,7 @@ from .data import load as load
 from .data import load_pair as load_pair
 from .data import noise as noise
 from .errors import InputError as InputError
+from .estimator import RobustClassifier as RobustClassifier
 from .method import Batch as Batch
 from .method import Beliefs as Beliefs
 from .method import Method as Method

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 BINS = 15
 
 
-class Reliability(NamedTuple):
+@dataclass(frozen=True)
+class Reliability:
     """Of each bin that has any: the mean probability, the share that is so, and the number."""
 
     said: np.ndarray  # (b,)

@@ -64,27 +64,20 @@ def audit(
     from noiseproof.cli.console import wrote
     from noiseproof.runs.label_report import decided
 
-    how = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
+    how: Options = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
     decided(_nothing(), **how)  # a mistake there is said before the work
     folder = _free(out, data)
     options: Options = {"data": anchored(data), "seed": seed, **source}
     options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "decisions", "test")}
     with interruptible():
         if (Path(data) / "config.json").is_file():
-            given = [
-                name for name, one in (("pred-probs", pred_probs), ("features", features), ("model", model)) if one
-            ]
-            if given:
-                raise InputError(f"--{given[0]} is for data; {data} is a run, which is audited by itself")
+            for name, given in (("pred-probs", pred_probs), ("features", features), ("model", model)):
+                if given is not None:
+                    raise InputError(f"--{name} is for data; {data} is a run, which is audited by itself")
             report, options = _of_run(Path(data), how, quiet)
         else:
-            chosen = {
-                "pred_probs": pred_probs,
-                "features": features,
-                "model": model,
-                "method": method,
-                "epochs": epochs,
-            }
+            chosen: Options = {"pred_probs": pred_probs, "features": features}
+            chosen |= {} if model is None else {"model": model, "method": method, "epochs": epochs, "augment": "auto"}
             report = of_data(options, chosen, how, quiet)
             options |= {name: str(one) if isinstance(one, Path) else one for name, one in chosen.items()}
     report.save(folder, options)
@@ -127,16 +120,14 @@ def of_data(
     from noiseproof.training.progress import counting
 
     data, _ = read(options | {"decisions": None}, quiet, whole=True)
-    given: dict[str, Any] = {}
+    given = {name: one for name, one in chosen.items() if one is not None}
     if options["decisions"] is not None:
         data, given["known"] = reviewed(options["decisions"], data)
     assert data.ids is not None
-    if chosen["pred_probs"] is not None:
-        given["pred_probs"] = read_matrix(chosen["pred_probs"], data.ids, data.class_names)
-    if chosen["features"] is not None:
-        given["features"] = _features(chosen["features"], data)
-    if chosen["model"] is not None:
-        given |= {"model": chosen["model"], "method": chosen["method"], "epochs": chosen["epochs"], "augment": "auto"}
+    if "pred_probs" in given:
+        given["pred_probs"] = read_matrix(Path(given["pred_probs"]), data.ids, data.class_names)
+    if "features" in given:
+        given["features"] = _features(given["features"], data)
     with counting("auditing", show=not quiet) as progress:
         return auditing.audit(data, **given, **how, seed=options["seed"], progress=counted or progress)
 

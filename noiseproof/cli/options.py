@@ -53,7 +53,10 @@ class Source:
 
     label_column: str | None = source("The column that holds the label.")
     image_column: str | None = source("The column that holds the image.")
-    feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
+    feature_columns: str | None = source(
+        "The columns to use as features: a,b,c; by default all but label, true_label, id and a saved index."
+    )
+    kinds: str | None = source("What columns are if not what they look like: zip:category,joined:date,note:text.")
     image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
     limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")
@@ -63,7 +66,9 @@ class Source:
 class NoisySource(Source):
     """And how to replace or corrupt its labels."""
 
-    noise: str | None = source("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    noise: str | None = source(
+        "Corrupt the labels first: symmetric:0.4, asymmetric:0.4, derangement:0.4, pair:0.2, instance:0.3."
+    )
     labels: str | None = source(
         "Train on the labels of another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt); joined by id where it has any."
     )

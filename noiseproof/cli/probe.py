@@ -31,6 +31,9 @@ def probe(
         str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
     ] = None,
     k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
+    protocol: Annotated[
+        str, typer.Option(help="The linear classifier: convex (to the optimum), or the SANE paper's cifar10, imagenet.")
+    ] = "convex",
     at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
     export: Annotated[
         Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
@@ -61,7 +64,7 @@ def probe(
     if asked is not None:
         asked = match("test", asked, known)
         assert asked is not None
-        _print_accuracies(trained, known, asked, k, at_random)
+        _print_accuracies(trained, known, asked, at_random, k=k, protocol=protocol)
         if doubts is not None:
             _write_doubts(doubts, trained, known, asked, k)
             wrote(doubts, ", the most suspicious labels first")
@@ -74,15 +77,17 @@ def probe(
         wrote(export)
 
 
-def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
+def _print_accuracies(
+    trained: Features, known: LabeledData, asked: LabeledData, at_random: bool, *, k: int, protocol: str
+) -> None:
     from noiseproof.cli.console import console, table
     from noiseproof.pretraining import probes
     from noiseproof.runs import loading
 
-    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
+    found = {"pre-trained": probes.probe(trained, known, asked, k=k, protocol=protocol)}
     if at_random:
         fresh = loading.untrained(trained.architecture, trained.normalize, trained.form)
-        found["random weights"] = probes.probe(fresh, known, asked, k=k)
+        found["random weights"] = probes.probe(fresh, known, asked, k=k, protocol=protocol)
     rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
     title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
     console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
@@ -99,7 +104,7 @@ def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: Labe
     own = probes.knn(bank, known.labels, k=k, num_classes=classes)
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
     reports = [
-        audit_run(data, [(torch.arange(len(data)), said)], True, split)
+        audit_run(data, [(torch.arange(len(data)), said)], split)
         for data, said, split in ((known, own, "train"), (asked, told, "test"))
     ]
     reports[0].to_parquet(path, reports[1])

@@ -42,6 +42,8 @@ def read(
     }
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
+    if options.get("kinds") is not None:  # runs of an earlier version have none
+        reader["kinds"] = dict(_kind(one) for one in options["kinds"].split(","))
     for name, setting in settings_of(NoisySource).items():
         if setting.check is not None:
             setting.check(f"--{name.replace('_', '-')}", options[name])
@@ -100,14 +102,25 @@ def reviewed(source: str, data: LabeledData) -> tuple[LabeledData, np.ndarray]:
     return data, known
 
 
+def _kind(text: str) -> tuple[str, str]:
+    """`zip:category` as its two halves."""
+    name, colon, kind = text.rpartition(":")
+    if not colon:
+        raise InputError(f"--kinds must be COLUMN:KIND, got {text!r}; write e.g. zip:category")
+    return name.strip(), kind.strip()
+
+
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
     """One line on stderr: how many examples of which form, for training and for testing, and the network chosen."""
+    from noiseproof.data.labeled import is_table
     from noiseproof.training import distributed
     from noiseproof.training.setup import choose_model
 
     shape = " × ".join(map(str, train.input_shape))
-    kind = "images of" if train.is_image else "rows of"
-    text = f"Read {Path(str(options['data'])).name}: {len(train):,} {kind} {shape}"
+    shape = f"images of {shape}" if train.is_image else f"rows of {shape}"
+    if is_table(train.inputs):
+        shape = f"rows of {len(train.inputs.columns)} columns ({train.input_shape[0]:,} features)"
+    text = f"Read {Path(str(options['data'])).name}: {len(train):,} {shape}"
     if train.labeled:
         text += f", {train.num_classes} classes"
     if test is not None:

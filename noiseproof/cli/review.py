@@ -108,8 +108,7 @@ def _judged_again(run: Path, options: Options, progress: Counted) -> LabelReport
     if (run / EVIDENCE).is_file():
         train, _ = read(options | {"decisions": None}, quiet=True)
         return judged_again(read_evidence(run, train), known_of(train, decisions_of(run)))
-    chosen = {name: options.get(name) for name in ("pred_probs", "features", "model", "method", "epochs")}
-    chosen["pred_probs"] = chosen["pred_probs"] and Path(chosen["pred_probs"])
+    chosen = {name: options.get(name) for name in ("pred_probs", "features", "model", "method", "epochs", "augment")}
     return of_data(options | {"decisions": str(run)}, chosen, {}, quiet=True, counted=progress)
 
 

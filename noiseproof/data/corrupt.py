@@ -13,6 +13,7 @@ from torch import Tensor
 from noiseproof.data import noise
 from noiseproof.data.label_checks import check_distinct, check_whole
 from noiseproof.data.label_copies import Labels, check_paths, opened
+from noiseproof.data.labeled import is_table
 from noiseproof.data.readers import load
 from noiseproof.data.readers.arrays import TRUE_KEYS
 from noiseproof.errors import InputError, naming
@@ -88,7 +89,9 @@ def _look(source: Path, label: str | None, kind: str, names: tuple[str, ...]) ->
         return names, load(source, label_column=label).inputs
     try:
         example = load(source, label_column=label, limit=1)
-    except InputError:  # a table of text, say: its labels can be corrupted all the same
+    except InputError:  # inputs that cannot be read: their labels can be corrupted all the same
+        return names, None
+    if is_table(example.inputs):
         return names, None
     return (example.class_names if len(example.class_names) == len(names) else names), example.inputs
 

@@ -217,6 +217,8 @@ def _decoding(name: str) -> AbstractContextManager[None]:
 def _opened(encoded: Encoded, name: str) -> Image:
     from PIL import Image, UnidentifiedImageError
 
+    if isinstance(encoded, Image.Image):
+        return encoded.copy()  # which may be closed
     with _decoding(name):
         try:
             return Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)

@@ -44,7 +44,7 @@ def save_evidence(path: Path, report: LabelReport) -> None:
 
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
 
     files.write_atomically(path, write)
 
@@ -58,7 +58,8 @@ def read_evidence(run: Path, data: LabeledData) -> LabelReport:
     path = run / EVIDENCE
     if not path.is_file():
         raise InputError(f"there is no {path}; pass the folder of a finished run of fit")
-    with damage(f"{path} is damaged", "run fit again"), np.load(path, allow_pickle=False) as stored:
+    with damage(f"{path} is damaged", "run fit again"), open(path, "rb") as file:
+        stored = np.load(file, allow_pickle=False)
         arrays = {name: stored[name] for name in _ARRAYS}
     labels, part, predicted = arrays["labels"], arrays["part"], arrays["predicted"].astype(np.float32)
     shapes = _shapes(len(data), data.num_classes, len(arrays["fitted"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,8 @@ class Part(NamedTuple):
     evidence: Sequence[np.ndarray]  # each (m, K)
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
     """Two classes that are taken for each other."""
 
     given: str
@@ -184,7 +185,7 @@ class LabelReport:
             "noise_rate": self.noise_rate,
             "noise_rate_interval": [low, high],
             "class_noise": {name: float(rate) for name, rate in zip(self.class_names, self.class_noise, strict=True)},
-            "pairs": [list(pair) for pair in self.pairs[:20]],
+            "pairs": [astuple(pair) for pair in self.pairs[:20]],
             "off_topic": 0 if self.off_topic is None else int(self.off_topic.sum()),
             "duplicates": 0 if self.group is None else int((self.group >= 0).sum()),
         }

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from noiseproof import files
+from noiseproof.auditing.values import SPEAKING, against, middles
 from noiseproof.data.augment import POLICIES, policy
+from noiseproof.data.labeled import is_table
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.drawing import pixels
@@ -28,6 +30,7 @@ from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
 
+_WIDEST, _ROWS = 1000, 10_000  # features of a row whose values are looked at; rows that say what is usual
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
 
 
@@ -162,10 +165,33 @@ def suspects(report: LabelReport, rows: Sequence[int]) -> list[dict[str, Any]]:
     """Examples of a report as the page shows them: the columns of their labels, and their images."""
     data, table = report.data, report.columns()
     images = [None] * len(rows) if data is None or not data.is_image else map(_png, data.take(torch.tensor(rows)))
+    words = _words(report, rows)
     return [
-        {name: column[i] for name, column in table.items()} | {"image": image}
-        for i, image in zip(rows, images, strict=True)
+        {name: column[i] for name, column in table.items()} | {"image": image, "words": text}
+        for i, image, text in zip(rows, images, words, strict=True)
     ]
+
+
+def _words(report: LabelReport, rows: Sequence[int]) -> list[str]:
+    """Of rows of a table the values that speak against the label; nothing of images."""
+    data = report.data
+    if data is None or data.is_image or len(data.input_shape) != 1 or data.input_shape[0] > _WIDEST:
+        return [""] * len(rows)
+    some = np.linspace(0, len(data) - 1, min(len(data), _ROWS)).astype(np.int64)
+    middle, spread = middles(data.take(torch.from_numpy(some)).numpy(), report.labels[some], data.num_classes)
+    encoded = is_table(data.inputs)  # its values are no longer those of the columns
+    if is_table(data.inputs):
+        names = [part.name for part in data.inputs.encoder.parts for _ in range(part.width)]
+    else:
+        names = list(data.feature_names or (f"x{j}" for j in range(data.input_shape[0])))
+    told = []
+    for i, values in zip(rows, data.take(torch.tensor(rows)).numpy(), strict=True):
+        given, other = middle[report.labels[i]], middle[report.suggested[i]]
+        speaks = against(values, given, other, spread)
+        chosen = [j for j in np.argsort(-speaks, kind="stable")[:3] if speaks[j] >= SPEAKING]
+        shown = [names[j] if encoded else f"{names[j]} {values[j]:.4g} (usual: {given[j]:.4g})" for j in chosen]
+        told.append(f"against it: {', '.join(dict.fromkeys(shown))}" if shown else "")
+    return told
 
 
 def _png(image: Tensor) -> bytes:

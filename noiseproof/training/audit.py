@@ -79,7 +79,7 @@ def audit(
         ids = data.ids if ids is None else ids
         truth = None if data.true_labels is None else data.true_labels.numpy()
     else:
-        named = class_names or next((found for one in tables if (found := arrays.names_of_columns(one))), None)
+        named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
         labels, found = arrays.parse_labels(what, named)
         names, truth = found or (), None
     if true_labels is not None:
@@ -98,6 +98,8 @@ def audit(
     if features is not None or not evidence:
         found_features = _features(data, features, len(labels), progress)
         evidence += by_those(found_features, labels, K, about, seed=seed, progress=progress)
+        if data is not None and features is None and not data.is_image:
+            evidence.append(by_features.boosted_predictions(found_features, labels, K, seed=seed, progress=progress))
     widths = {one.shape[1] for one in evidence}
     if len(widths) > 1:
         raise InputError(f"predictions of {' and '.join(map(str, sorted(widths)))} classes cannot be combined")

@@ -16,7 +16,7 @@ from noiseproof.runs.label_report import LabelReport, Part, assemble
 from noiseproof.runs.result import FitResult
 from noiseproof.runs.trained import Predictor
 
-_ENOUGH = 50  # examples held out, at least, to know the noise rate by
+_ENOUGH = 50  # examples, at least, to know a noise rate by
 
 
 class Tally:
@@ -126,35 +126,31 @@ def conclude(
     if rows[1] is not None and run.val is not None:
         beliefs = _interleave(rows[0], trained, rows[1], _untrained(said["val"], run.val.labels, trained))
         split[rows[1].numpy()] = "val"
-    report = audit_run(data, evaluate.parts(run, rows, predicted), rows[1] is not None, split)
-    tested = None if test is None else audit_run(test, [(torch.arange(len(test)), said["test"])], True, "test")
-    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
+    report = audit_run(data, evaluate.parts(run, rows, predicted), split)
+    tested = None if test is None else audit_run(test, [(torch.arange(len(test)), said["test"])], "test")
+    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
         report, test, tested, kept,
     )  # fmt: skip
 
 
-def audit_run(
-    data: LabeledData, evidence: list[tuple[Tensor, Tensor]], held_out: bool, split: np.ndarray | str
-) -> LabelReport:
-    """Which labels are wrong by what a run said of them; `held_out`: the first part was not trained on.
+def audit_run(data: LabeledData, evidence: list[tuple[Tensor, Tensor]], split: np.ndarray | str) -> LabelReport:
+    """Which labels are wrong by what networks said of them, in parts: (positions, predictions) of each.
 
-    Predictions of examples that were trained on agree with too many labels. Those held out have as many wrong ones as
-    they, so the odds of the others are raised to the rate found there.
+    Predictions of examples that were trained on agree with too many labels, and of a few examples held out not all
+    confusions are seen: either way some noise is missed. All parts have as many wrong labels, so that of each is raised
+    to the highest rate found.
     """
-    labels, parts, rate = data.labels.numpy(), [], 0.0
-    for number, (rows, probability) in enumerate(evidence):
-        given, said = labels[rows.numpy()], [probability.numpy()]
-        model = posterior.fit(given, said)
-        if number == 0 and held_out and len(given) >= _ENOUGH:
-            rate = float(model.wrong(said, given).mean())
-            interval = posterior.rate_interval(given, said, rate)
-        elif number == 0:
-            interval = posterior.rate_interval(given, said, float(model.wrong(said, given).mean()))
-        else:
-            model = posterior.raised(model, given, said, rate)
-        parts.append(Part(rows.numpy(), model, said))
+    labels = data.labels.numpy()
+    parts = []
+    for rows, probability in evidence:
+        said = [probability.numpy()]
+        parts.append(Part(rows.numpy(), posterior.fit(labels[rows.numpy()], said), said))
+    rates = [float(model.wrong(said, labels[rows]).mean()) for rows, model, said in parts]
+    rate = max((one for one, part in zip(rates, parts, strict=True) if len(part.rows) >= _ENOUGH), default=rates[0])
+    parts = [Part(rows, posterior.raised(model, labels[rows], said, rate), said) for rows, model, said in parts]
+    interval = posterior.rate_interval(labels[parts[0].rows], parts[0].evidence, rate)
     where = np.full(len(data), split, dtype=object) if isinstance(split, str) else split
     truth = None if data.true_labels is None else data.true_labels.numpy()
     return assemble(

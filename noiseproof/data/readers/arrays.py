@@ -173,7 +173,7 @@ def channels_first(array: np.ndarray) -> np.ndarray:
 
 def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
     """x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
-    options.refuse(path, "feature_columns", "image_size")
+    options.refuse(path, "feature_columns", "kinds", "image_size")
     x_key = need(path, arrays, INPUT_KEYS, (suffix,), options.image_column)
     label = options.label_column
     if not options.labeled and label is None and find_key(arrays, LABEL_KEYS, suffix) is None:

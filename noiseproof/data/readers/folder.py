@@ -56,7 +56,7 @@ def _unsorted(root: Path, options: Options) -> LabeledData:
     """The images under `root` if they may be without labels."""
     if options.labeled:
         raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
-    return _build(root, sorted(_walk(root)), options)
+    return _build(root, sorted(images_below(root)), options)
 
 
 def _read(root: Path, reference: Path, options: Options) -> LabeledData:
@@ -75,7 +75,7 @@ def listed(root: Path, reference: Path) -> tuple[list[str], list[Path], list[int
     for folder in _subfolders(root):
         if folder.name not in class_names:
             raise InputError(f"{folder} is a class that {reference} does not have; rename or remove the folder")
-        found = sorted(_walk(folder))
+        found = sorted(images_below(folder))
         if not found and root == reference:
             raise InputError(f"class folder {folder} holds no image; fill or delete it")
         files += found
@@ -91,7 +91,7 @@ def image_ids(root: Path, files: list[Path]) -> list[str]:
 
 
 def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
-    options.refuse(root, "label_column", "image_column", "feature_columns")
+    options.refuse(root, "label_column", "image_column", "feature_columns", "kinds")
     return options.build(
         root, files, labels, ids=image_ids(root, files), image_names=[str(file) for file in files], **names
     )
@@ -103,7 +103,7 @@ def num_classes(path: Path) -> int:
 
 
 def has_images(folder: Path) -> bool:
-    return next(_walk(folder), None) is not None
+    return next(images_below(folder), None) is not None
 
 
 def _subfolders(path: Path) -> list[Path]:
@@ -117,7 +117,7 @@ def _holds_runs(folder: Path) -> bool:
     return any(next(folder.glob(pattern), None) is not None for pattern in ("history.jsonl", "*/history.jsonl"))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def images_below(folder: Path) -> Iterator[Path]:
     """Image files under a folder; links to folders are followed, but not upwards, and each folder is seen once."""
     top, seen = os.path.realpath(folder), set[str]()
     for root, folders, files in os.walk(folder, followlinks=True):
