@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noiseproof.data.relabel import Relabelled
     from noiseproof.reviewing.examples import Cells, Embed, Examples
     from noiseproof.reviewing.items import Items
-    from noiseproof.reviewing.review import Counted, Review
+    from noiseproof.reviewing.session import Counted, Review
     from noiseproof.runs.label_report import LabelReport
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -67,7 +67,7 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     from noiseproof.data.readers.table_files import read_table
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
-    from noiseproof.reviewing.review import Review
+    from noiseproof.reviewing.session import Review
 
     options = data_of(run, given, "review")
     labels = dict.fromkeys(("limit", "noise", "labels", "true_labels", "decisions"))  # those reviewed are the table's

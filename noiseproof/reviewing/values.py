@@ -76,14 +76,9 @@ class _Categories:
     def against(self, row: int, given: int, suggested: int) -> tuple[str, str, str, float]:
         code = self.values[row]
         there, here = self.shares[given, code], self.shares[suggested, code]
-        speaks = here / (TWICE * max(there, 1e-9)) if here >= RARE else 0.0
+        speaks = min(float(here / (TWICE * max(there, 1e-9))), 10.0) if here >= RARE else 0.0
         value = self.levels[code] if code >= 0 else "missing"
-        return (
-            value,
-            f"{100 * there:.0f} %",
-            f"{100 * here:.0f} %",
-            min(float(speaks), 10.0) if given != suggested else 0.0,
-        )
+        return value, f"{100 * there:.0f} %", f"{100 * here:.0f} %", speaks
 
 
 class Values:
