@@ -20,18 +20,26 @@ if TYPE_CHECKING:
 
 
 def read(
-    options: Options, quiet: bool, *, labeled: bool = True, whole: bool = False, decode: bool = True
+    options: Options,
+    quiet: bool,
+    *,
+    labeled: bool = True,
+    whole: bool = False,
+    tested: bool = True,
+    decode: bool = True,
 ) -> tuple[LabeledData, LabeledData | None]:
     """The training set, with the labels, the noise and the decisions asked for, and the test set.
 
-    Without labels there is no test set. `whole`: where the source has no test set of its own, none is split off.
-    Without `decode`, images stay encoded until they are taken.
+    Without labels there is no test set. `whole`: where the source has no test set of its own, none is split off; and
+    without `tested`, none is read. Without `decode`, images stay encoded until they are taken.
     """
     from noiseproof import data as sources
     from noiseproof.data.readers import relabel
     from noiseproof.training.progress import counting
 
-    reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
+    reader: Options = {
+        key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None
+    }
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
     if options.get("kinds") is not None:  # runs of an earlier version have none
@@ -40,11 +48,15 @@ def read(
         if setting.check is not None:
             setting.check(f"--{name.replace('_', '-')}", options[name])
     with counting("reading", show=not quiet) as progress:
-        train, test = sources.load_pair(options["data"], labeled=labeled, decode=decode, progress=progress, **reader)
+        reader |= {"decode": decode, "progress": progress}
+        if tested:
+            train, test = sources.load_pair(options["data"], labeled=labeled, **reader)
+        else:
+            train, test = sources.load(options["data"], labeled=labeled, **reader), None
         train = train.numbered()
-        if options["test"] is not None:
+        if tested and options["test"] is not None:
             class_names = train.class_names if train.labeled else None
-            test = sources.load(options["test"], class_names=class_names, decode=decode, progress=progress, **reader)
+            test = sources.load(options["test"], class_names=class_names, **reader)
     if not train.labeled:
         if options["test"] is not None:
             raise InputError(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noiseproof.data.relabel import Relabelled
     from noiseproof.reviewing.examples import Cells, Embed, Examples
     from noiseproof.reviewing.items import Items
-    from noiseproof.reviewing.review import Counted, Review
+    from noiseproof.reviewing.session import Counted, Review
     from noiseproof.runs.label_report import LabelReport
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -64,16 +64,17 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     import pyarrow as pa
 
     from noiseproof.cli.reading import data_of, read
-    from noiseproof.reviewing import refresh
+    from noiseproof.data.readers.table_files import read_table
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
-    from noiseproof.reviewing.review import Review
+    from noiseproof.reviewing.session import Review
 
     options = data_of(run, given, "review")
     labels = dict.fromkeys(("limit", "noise", "labels", "true_labels", "decisions"))  # those reviewed are the table's
     if not (run / LABELS).is_file():
         raise InputError(f"{run} has no {LABELS}; pass the folder of a finished fit or audit")
-    train, test = read(options | labels, quiet, decode=False)
+    tested = "test" in read_table(run / LABELS, ["split"]).column("split").unique().to_pylist()
+    train, test = read(options | labels, quiet, whole=not tested, tested=tested, decode=False)
     cells, embed = _cells(options), _embed(run)
 
     def joined() -> tuple[Items, Examples]:
@@ -81,7 +82,9 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
         return items, Examples(items, train, test, cells=cells, embed=embed)
 
     def judged(progress: Counted) -> tuple[Items, Examples]:
-        refresh.replace_rows(run / LABELS, _judged_again(run, options, progress))
+        from noiseproof.reviewing.refresh import replace_rows
+
+        replace_rows(run / LABELS, _judged_again(run, options, progress))
         return joined()
 
     items, examples = joined()

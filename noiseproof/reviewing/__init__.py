@@ -64,8 +64,8 @@ def review(
 def _serve(folder: Path, data: LabeledData, test: LabeledData | None, **options: Any) -> None:
     from noiseproof.reviewing.examples import Examples
     from noiseproof.reviewing.items import LABELS, Items
-    from noiseproof.reviewing.review import Review
     from noiseproof.reviewing.server import serve
+    from noiseproof.reviewing.session import Review
 
     items = Items(folder / LABELS, data.class_names)
     one = Review(folder, items, Examples(items, data, test), title=folder.name, who=options.pop("who"))

@@ -16,15 +16,14 @@ from noiseproof.data.decisions import ids_of, keys
 from noiseproof.errors import InputError
 from noiseproof.reviewing.items import Items
 from noiseproof.reviewing.thumbnails import Picture, Thumbnails
+from noiseproof.reviewing.values import Values
 
 Embed = Callable[[LabeledData, Tensor], Tensor]  # rows (m,) of data -> (m, F), in which near means alike
 Cells = Callable[[str], dict[str, Any]]  # id -> what else a table says of the example, by column
 
 BANK = 300  # examples of a class to compare with, those whose labels are trusted most
 NEAR = 4
-SPEAKING = 1.0  # spreads by which a value must be farther from its class than from the suggested one
 _SIDE = 16  # pixels images are compared at, where there is no network's opinion
-_LONGEST_CELL = 2000  # characters of a cell that are shown
 
 
 class Examples:
@@ -55,16 +54,14 @@ class Examples:
         if test is not None:
             own = keys(ids_of(test), ids_of(train))
             place = {id: (1, row) for row, id in enumerate(own)} | place
-        self.place = [place.get(id) for id in items.ids]
-        if not any(self.place):
+        self.place = np.array([place.get(id, (-1, -1)) for id in items.ids], dtype=np.int32)  # (n, 2): part, row in it
+        if (self.place < 0).all():
             raise InputError(
                 f"the data has none of the examples that the labels are of, as {items.ids[0]!r}; pass the run's data"
             )
-        if not any(where is not None and where[0] == 1 for where in self.place):
-            self.parts = (train,)  # a test set that nobody asks about need not stay in memory
         self._thumbnails = Thumbnails(self.parts)
         self._banks: dict[int, tuple[np.ndarray, Tensor]] = {}
-        self._centres: tuple[np.ndarray, np.ndarray] | None = None
+        self._by_part: dict[int, Values] = {}
         self._lock = threading.Lock()
 
     @property
@@ -73,15 +70,15 @@ class Examples:
 
     def picture(self, row: int, longest: int) -> Picture | None:
         """The picture of an item; None where it has none."""
-        where = self.place[row]
-        return self._thumbnails.picture(*where, longest) if where is not None and self.is_image else None
+        part, at = self.place[row].tolist()
+        return self._thumbnails.picture(part, at, longest) if part >= 0 and self.is_image else None
 
     def near(self, row: int) -> dict[str, list[int]]:
         """The rows of trusted examples nearest to an item, of its class and of the suggested one."""
-        where = self.place[row]
-        if where is None:
+        part, at = self.place[row].tolist()
+        if part < 0:
             return {}
-        own = self.embed(self.parts[where[0]], torch.tensor([where[1]]))  # (1, F)
+        own = self.embed(self.parts[part], torch.tensor([at]))  # (1, F)
         found = {}
         for name, k in (("label", self.items.label[row]), ("suggested", self.items.suggested[row])):
             rows, bank = self._bank(int(k))
@@ -95,13 +92,13 @@ class Examples:
             if k not in self._banks:
                 rows = np.flatnonzero((self.items.label == k) & ~self.items.issue)
                 rows = rows[np.argsort(self.items.p[rows], kind="stable")]
-                rows = np.array([row for row in rows[:BANK] if self.place[row] is not None], dtype=np.int64)
+                rows = rows[self.place[rows, 0] >= 0][:BANK]
                 self._banks[k] = rows, self._embedded(rows) if len(rows) else torch.empty(0)
             return self._banks[k]
 
     def _embedded(self, rows: np.ndarray) -> Tensor:
         """What some items are compared by (m, F)."""
-        places = torch.tensor([self.place[row] for row in rows])  # (m, 2): part, row in it
+        places = torch.from_numpy(self.place[rows]).long()  # (m, 2)
         found: list[Tensor] = [torch.empty(0)] * len(rows)
         for part, data in enumerate(self.parts):
             inside = (places[:, 0] == part).nonzero()[:, 0]
@@ -111,53 +108,26 @@ class Examples:
         return torch.stack(found)
 
     def values(self, row: int) -> list[dict[str, Any]]:
-        """The cells of an item: name, value, and for features the middle of both classes and whether it speaks against.
-
-        A value speaks against the label where it lies farther from the middle of its class than from that of the
-        suggested one, by a spread of the classes or more.
-        """
-        where = self.place[row]
-        if where is None:
+        """The values of an item, as `Values.of` has them."""
+        part, at = self.place[row].tolist()
+        if part < 0:
             return []
-        data = self.parts[where[0]]
-        cells = dict(self.cells(self.items.ids[row]))
-        shown = []
-        if not data.is_image:
-            names = data.feature_names or tuple(f"x{j}" for j in range(data.input_shape[0]))
-            own = data.take(torch.tensor([where[1]]))[0].numpy().astype(np.float64)
-            middle, spread = self._middles()
-            given, suggested = middle[self.items.label[row]], middle[self.items.suggested[row]]
-            against = (np.abs(own - given) - np.abs(own - suggested)) / spread
-            for j in np.argsort(-against, kind="stable"):
-                cells.pop(names[j], None)
-                shown.append(
-                    {"name": names[j], "value": f"{own[j]:g}", "given": f"{given[j]:.4g}",
-                     "suggested": f"{suggested[j]:.4g}", "against": bool(against[j] >= SPEAKING)}
-                )  # fmt: skip
-        texts = [{"name": name, "value": _shortened(value)} for name, value in cells.items()]
-        return texts + shown
+        given, suggested = int(self.items.label[row]), int(self.items.suggested[row])
+        return self._values(part).of(at, given, suggested, self.cells(self.items.ids[row]))
+
+    def _values(self, part: int) -> Values:
+        with self._lock:
+            if part not in self._by_part:
+                classes = np.full(len(self.parts[part]), -1)
+                rows = np.flatnonzero(self.place[:, 0] == part)
+                classes[self.place[rows, 1]] = self.items.label[rows]
+                self._by_part[part] = Values(self.parts[part], classes, len(self.items.classes))
+            return self._by_part[part]
 
     def brief(self, row: int) -> str:
         """Some values of an item in a few lines: features that speak against its label before others, then text."""
         values = sorted(self.values(row), key=lambda one: "given" not in one)
         return "\n".join(f"{one['name']}: {one['value'][:200]}" for one in values[:4])
-
-    def _middles(self) -> tuple[np.ndarray, np.ndarray]:
-        """The medians of features by class (K, d), and their spread within classes (d,)."""
-        with self._lock:
-            if self._centres is None:
-                rows = np.array([row for row, where in enumerate(self.place) if where and where[0] == 0])
-                places = torch.tensor([self.place[row][1] for row in rows])
-                inputs = self.parts[0].take(places).numpy().astype(np.float64)  # (m, d)
-                label = self.items.label[rows]
-                middle = np.tile(np.median(inputs, axis=0), (len(self.items.classes), 1))
-                for k in np.unique(label):
-                    middle[k] = np.median(inputs[label == k], axis=0)
-                away = np.abs(inputs - middle[label])
-                spread = 1.4826 * np.median(away, axis=0)  # a standard deviation, of normal values
-                rough = away.mean(axis=0)
-                self._centres = middle, np.where(spread > 0, spread, np.where(rough > 0, rough, 1.0))
-            return self._centres
 
 
 def _plain(train: LabeledData) -> Embed:
@@ -183,8 +153,3 @@ def table_cells(table: Any, ids: Sequence[str]) -> Cells:
     """What an Arrow table says of the examples with these ids, one for each row."""
     place = {id: row for row, id in enumerate(ids)}
     return lambda id: table.slice(place[id], 1).to_pylist()[0] if id in place else {}
-
-
-def _shortened(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]} …"

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from noiseproof.errors import InputError
 from noiseproof.files import parse_json
 from noiseproof.reviewing.door import Door, TooLarge
-from noiseproof.reviewing.review import Review
+from noiseproof.reviewing.session import Review
 
 PAGE = Path(__file__).parent / "page"
 _FILES = {path.name for path in PAGE.iterdir()}

@@ -31,6 +31,8 @@ GOOD = {  # a call of each verb that would do; nothing is trained
     "probe": ["run", "--no-random"],
     "jacobian": ["run", "--examples", "5"],
     "corrupt": ["t.csv", "noisy.csv", "--noise", "pair:0.2"],
+    "review": ["run", "--no-browser"],
+    "relabel": ["t.csv", "--decisions", "d.csv"],
     "reproduce": ["early-fig6"],
 }
 OPTIONS = [
@@ -51,6 +53,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("edges")
     rows = [f"{i * 0.37 % 1:.3f},{i * 0.61 % 1:.3f},{'ab'[i % 2]}" for i in range(24)]
     (folder / "t.csv").write_text("x,z,label\n" + "\n".join(rows) + "\n")
+    (folder / "d.csv").write_text("id,label\n0,b\n1,a\n")
     rng = np.random.default_rng(0)
     np.savez(folder / "photos.npz", x=rng.integers(256, size=(12, 3, 8, 8), dtype=np.uint8), y=np.arange(12) % 2)
     with pytest.MonkeyPatch.context() as patch:
@@ -72,6 +75,7 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 
     monkeypatch.setattr(Loop, "train", begin)
     monkeypatch.setattr("noiseproof_papers.grid._work", begin)
+    monkeypatch.setattr("noiseproof.reviewing.server.serve", begin)
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["noiseproof", *arguments])
@@ -89,7 +93,9 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 
 def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: list[str]) -> None:
     for name in names:
-        out = [] if option == "--out" or verb in ("probe", "jacobian", "corrupt") else ["--out", f"out-{name}"]
+        out = (
+            [] if option == "--out" or verb in ("probe", "jacobian", "corrupt", "review") else ["--out", f"out-{name}"]
+        )
         code, err = call(verb, *GOOD[verb], *out, option, EDGES[name])
         assert code in (0, 2), f"{verb} {option} {name}: {err}"
         assert "Traceback" not in err

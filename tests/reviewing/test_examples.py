@@ -97,6 +97,30 @@ def test_values_that_speak_against_the_label_come_first(tmp_path: Path) -> None:
     assert items.ids[nearest] == str(zeros[int(np.argmin(away))])
 
 
+def test_categories_dates_and_gaps_of_a_table(tmp_path: Path) -> None:
+    columns = {
+        "colour": ["red", "blue"] * 20 + ["blue", None],
+        "day": ["2024-01-01", "2024-06-01"] * 20 + ["2024-06-01", "2024-01-01"],
+        "size": [1.0, 9.0] * 20 + [None, 1.0],
+        "note": [f"a rather long sentence about number {i}" for i in range(42)],
+    }
+    labels = ["a", "b"] * 20 + ["a", "a"]  # the last but one lies where class b lies
+    data = LabeledData(columns, labels)
+    rows = [{"id": str(i), "label": labels[i], "suggested": "b" if i == 40 else labels[i], "p": 0.9 if i == 40 else 0.1}
+            for i in range(42)]  # fmt: skip
+    items = rows_of(tmp_path, *rows)
+    examples = Examples(items, data)
+    found = {one["name"]: one for one in examples.values(items.row["40"])}
+    assert found["note"] == {"name": "note", "value": "a rather long sentence about number 40"}
+    assert [*found["colour"].values()][1:] == ["blue", "5 %", "100 %", True]
+    assert (found["day"]["value"], found["day"]["given"], found["day"]["against"]) == ("2024-06-01", "2024-01-01", True)
+    assert (found["size"]["value"], found["size"]["against"]) == ("missing", False)
+    last = {one["name"]: one["value"] for one in examples.values(items.row["41"])}
+    assert last["colour"] == "missing"
+    assert not any(one.get("against") for one in examples.values(items.row["0"]))
+    assert examples.near(items.row["40"])["suggested"]
+
+
 def test_suspected_examples_are_not_compared_with(tmp_path: Path) -> None:
     data = LabeledData(np.eye(6, dtype=np.float32), ["a", "b"] * 3)
     items = rows_of(tmp_path, *({"id": str(i), "label": "ab"[i % 2], "suggested": "ba"[i % 2], "p": p}

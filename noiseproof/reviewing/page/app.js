@@ -1,9 +1,10 @@
 // The review page: its state, what keys and buttons do, and how decisions reach the server.
 
 import * as api from "./api.js";
-import { $, confirm, count, dialog, el, percent, plural, say, verdict } from "./dom.js";
+import { $, confirm, count, el, plural, say, verdict } from "./dom.js";
 import { FIRST, Filters, NONE, help, pick } from "./filters.js";
 import { List } from "./list.js";
+import { alarm, drawProgress, exportData, failed, recall, refresh, remember, theme } from "./panels.js";
 import { Single } from "./single.js";
 
 const MANY = 20; // a stroke over more examples is asked about first
@@ -35,7 +36,7 @@ const filters = new Filters(state, filter);
 
 async function filter(wanted) {
   state.filters = { ...FIRST, ...NONE, ...wanted };
-  remember();
+  remember(state);
   try {
     await load();
     filters.draw();
@@ -72,13 +73,13 @@ function show() {
 function open(index) {
   state.at = index;
   state.view = "single";
-  remember();
+  remember(state);
   show();
 }
 
 function setView(view) {
   state.view = view;
-  remember();
+  remember(state);
   show();
   (view === "grid" ? $("list") : $("single")).focus();
 }
@@ -91,7 +92,7 @@ function move(to, extend = false) {
     if (state.selected.size) clearSelection();
   }
   state.at = to;
-  remember();
+  remember(state);
   if (state.view === "grid") list.reveal();
   else single.draw();
   drawActions();
@@ -231,7 +232,7 @@ function advance() {
   while (next < state.rows.length && !open(next)) next++;
   state.at = Math.min(next, state.rows.length - 1);
   state.anchor = state.at;
-  remember();
+  remember(state);
   if (state.view === "grid") list.reveal();
 }
 
@@ -255,22 +256,6 @@ function tellProgress() {
   }, 250);
 }
 
-function drawProgress(p) {
-  const all = p.decided + p.left;
-  $("bar").firstElementChild.style.width = `${all ? (100 * p.decided) / all : 100}%`;
-  $("bar").setAttribute("aria-valuemax", all);
-  $("bar").setAttribute("aria-valuenow", p.decided);
-  const depth = p.window >= 10
-    ? ` · of the last ${p.window}, ${p.window_wrong} wrong (${Math.round(100 * p.window_low)}–${percent(p.window_high)})` : "";
-  $("figures").textContent = `${count(p.decided)} decided · ${count(p.left)} suspected left · about ${count(p.remaining)} wrong remain ` +
-    `(${count(p.remaining_low)}–${count(p.remaining_high)})${depth}`;
-  const stop = $("stop");
-  const wrong = `1 in ${Math.round(1 / p.rate)}`;
-  stop.hidden = p.looked < 20 || p.to_stop > 0;
-  stop.textContent = `You can stop here: below this point no more than about ${wrong} is wrong.`;
-  $("figures").title = p.to_stop > 0 ? `${count(p.to_stop)} more until about ${wrong} is wrong` : stop.textContent;
-}
-
 function drawActions() {
   const n = state.selected.size;
   const button = (text, key, act, main) =>
@@ -283,16 +268,6 @@ function drawActions() {
     button("Drop", "D", () => decide("drop")),
     button("Skip", "S", () => decide("skip")),
     button("Undo", "Z", undo));
-}
-
-function alarm(text) {
-  $("alarm").hidden = !text;
-  $("alarm").textContent = text;
-}
-
-function failed(error, before = "") {
-  if (!(error instanceof api.Refused || error instanceof api.Unreachable)) throw error;
-  alarm(before + error.message);
 }
 
 async function otherClass() {
@@ -317,58 +292,6 @@ function listGroup() {
   const item = state.items.get(state.rows[state.at]);
   if (item && item.group >= 0) filter({ ...FIRST, issue: "", state: "any", group: String(item.group) });
   else say("It has no near-duplicates");
-}
-
-// Judge the labels again with what was decided, and begin anew with the list that comes of it.
-async function refresh() {
-  await queue;
-  try {
-    await api.refresh();
-    await dialog("Refresh", (close) => {
-      const said = el("p", { role: "status" }, "Judging the labels again, in the light of what was decided …");
-      const part = el("progress", { max: 1 });
-      const look = async () => {
-        try {
-          const now = await api.refreshing();
-          if (now.total) part.value = now.done / now.total;
-          if (now.running) return setTimeout(look, 500);
-          if (!now.error) return location.reload();
-          said.textContent = now.error;
-        } catch (error) {
-          said.textContent = error.message;
-        }
-        part.remove();
-      };
-      look();
-      return [said, part, el("div", { class: "row end" }, el("button", { onclick: () => close(null) }, "Close"))];
-    });
-  } catch (error) {
-    failed(error);
-  }
-}
-
-function exportData() {
-  return dialog("Export", (close) => {
-    const said = el("p", { class: "note", role: "status", id: "exported" });
-    const write = async () => {
-      said.textContent = "Writing …";
-      try {
-        const done = await api.write();
-        said.textContent = `Wrote ${done.path}: ${plural(done.changed, "label")} changed, ${count(done.dropped)} dropped, of ${count(done.rows)}.`;
-      } catch (error) {
-        said.textContent = error.message;
-      }
-    };
-    return [
-      el("p", {}, "Write the data with corrected labels, in the form it came in. The source stays as it is."),
-      el("div", { class: "row" },
-        el("button", { class: "main", autofocus: true, onclick: write }, "Write corrected data"),
-        el("a", { class: "button", href: "/decisions.csv", download: "decisions.csv" }, "Download decisions.csv")),
-      said,
-      state.facts.hint ? el("p", { class: "note" }, "Or elsewhere, from the command line:", el("code", {}, state.facts.hint)) : null,
-      el("div", { class: "row end" }, el("button", { onclick: () => close(null) }, "Close")),
-    ];
-  });
 }
 
 // Keys
@@ -406,21 +329,6 @@ function pressed(event) {
   event.preventDefault();
 }
 
-// What a reload should find again
-
-function remember() {
-  const set = Object.entries(state.filters).filter(([name, value]) => value !== FIRST[name]);
-  const hash = new URLSearchParams([...set, ["view", state.view], ["row", state.rows[state.at] ?? ""], ["of", state.facts.stamp]]);
-  history.replaceState(null, "", `#${hash}`);
-}
-
-function recall() {
-  const found = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  for (const name of Object.keys(FIRST)) if (name in found) state.filters[name] = found[name];
-  if (found.view === "single") state.view = "single";
-  return found.row ? { row: Number(found.row), of: Number(found.of) } : null;
-}
-
 // What others decide
 
 async function watch() {
@@ -446,17 +354,9 @@ async function watch() {
   setTimeout(watch, 4000);
 }
 
-function theme(next) {
-  const now = next || localStorage.getItem("theme") || "auto";
-  if (next) localStorage.setItem("theme", next);
-  if (now === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = now;
-  return now;
-}
-
 async function begin() {
   theme();
-  const last = recall();
+  const last = recall(state);
   try {
     const [facts, list] = await Promise.all([api.facts(), api.rows(state.filters)]);
     state.facts = facts;
@@ -477,9 +377,9 @@ async function begin() {
   $("to-grid").onclick = () => setView("grid");
   $("to-single").onclick = () => setView("single");
   $("help-button").onclick = help;
-  $("export-button").onclick = exportData;
+  $("export-button").onclick = () => exportData(state.facts.hint);
   $("refresh-button").hidden = !state.facts.refreshes;
-  $("refresh-button").onclick = refresh;
+  $("refresh-button").onclick = () => queue.then(refresh);
   if ((await api.refreshing()).running) refresh();
   $("open-filters").onclick = () => filters.toggle();
   $("main").addEventListener("pointerdown", () => filters.toggle(false));

@@ -83,7 +83,7 @@ export class Single {
     if (short.length) {
       const table = el("table", { class: "values" }, el("caption", {}, against
         ? `${against} of ${short.length} values speak against ${item.label} (marked ◀): nearer to ${item.suggested}`
-        : "Values, beside the middle of both classes"));
+        : "Values, beside the middle of both classes, or how frequent they are there"));
       table.append(el("tr", {}, el("th", { scope: "col" }, "value of"), el("th", { scope: "col" }, "this one"),
         el("th", { scope: "col" }, item.label), el("th", { scope: "col" }, item.suggested)));
       for (const one of short) {
