@@ -42,10 +42,13 @@ from .methods.sop_plus import SOPPlus as SOPPlus
 from .pretraining import pretrain as pretrain
 from .pretraining import probe as probe
 from .recipes import recipe as recipe
+from .reviewing import review as review
+from .runs.label_report import LabelReport as LabelReport
 from .runs.loading import load_backbone as load_backbone
 from .runs.loading import load_model as load_model
 from .runs.result import FitResult as FitResult
 from .runs.trained import Predictor as Predictor
+from .training.audit import audit as audit
 from .training.fit import fit as fit
 from .training.interrupt import Interrupted as Interrupted
 

@@ -69,6 +69,11 @@ def take(inputs: Inputs, index: Tensor) -> Tensor:
     return inputs.index_select(0, index) if isinstance(inputs, Tensor) else inputs.take(index)
 
 
+def origin(inputs: Inputs, row: int) -> tuple[Inputs, int]:
+    """What a row of inputs is a row of, where they are some rows of others."""
+    return (inputs.base, int(inputs.rows[row])) if isinstance(inputs, Rows) else (inputs, row)
+
+
 class Rows(InputSource):
     """Some rows of other inputs, by index: a subset that copies nothing."""
 

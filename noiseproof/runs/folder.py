@@ -36,7 +36,7 @@ CONFIG = "config.json"
 HISTORY = "history.jsonl"
 LOCK = ".lock"
 RESULTS = (
-    "summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html",
+    "summary.json", "model.safetensors", "labels.parquet", "evidence.npz", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
 _SCALAR = str | int | float | bool | None

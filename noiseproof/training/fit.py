@@ -58,13 +58,15 @@ def fit(call: Fitting) -> FitResult:
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)
         setup.check_model(run)
         setup.check_views(run, augments)
+        setup.check_sizes(run, augments)
+        evaluate.begin(run)
         loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
         loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))
         with torch.enable_grad():
             kept = loop.train()
         architecture = model if isinstance(model, str) else None
-        result = conclude(run, method, data, rows, test, architecture, kept)
+        result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
         if parts.folder is not None:
             result.save(parts.folder.path, score_test=call.score_test)
     return result

@@ -254,8 +254,8 @@ class Fitting(Training):
     )  # fmt: skip
     augment: Augment = setting(
         "none",
-        "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, with "
-        "a strong second view.",
+        "none, weak, strong, crop, simclr, moco-cifar10, sane-strong; one for each view: weak,strong; auto is weak for "
+        "colour images, with a strong second view.",
         _augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
     init: str | Path | Features | None = setting(
@@ -290,7 +290,8 @@ class Pretraining(Training):
     weight_decay: float = 1e-4
     augment: Augment = setting(
         "simclr",
-        "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
+        "Of the first two views: none, weak, strong, crop, simclr, moco-cifar10, sane-strong; or one for each view: "
+        "simclr,weak.",
         _augment, option=str, parse=listed,
     )  # fmt: skip
     mix_augment: str | None = setting(

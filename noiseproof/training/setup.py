@@ -23,7 +23,7 @@ from noiseproof.device import check_memory, pick_device, pick_precision
 from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
 from noiseproof.models.adapters import adapt
-from noiseproof.models.inference import eval_mode
+from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
 from noiseproof.training import distributed
 from noiseproof.training.batches import Batches
@@ -229,6 +229,29 @@ def check_views(run: Run, augments: Sequence[Augmentation | None]) -> None:
             )
         if not bool(view.isfinite().all()):
             raise InputError(f"the augmentation {name} gives NaN or infinity; keep what it returns finite")
+
+
+def check_sizes(run: Run, augments: Sequence[Augmentation | None]) -> None:
+    """The networks must take views of another size than the images', such as the windows of "crop".
+
+    Raises:
+        InputError: one does not.
+    """
+    examples = run.data.take(torch.arange(2)).to(run.device)
+    for augment in augments:
+        with torch.random.fork_rng(devices=[]):
+            view = examples if augment is None else augment(examples.clone(), torch.Generator().manual_seed(0))
+        if view.shape == examples.shape:
+            continue
+        try:
+            with torch.no_grad(), eval_mode(run.models):
+                probabilities(run.models, run.normalize(view))
+        except RuntimeError as error:
+            raise InputError(
+                f"the network takes images of {examples.shape[2]}×{examples.shape[3]} pixels, but none of the "
+                f"augmentation's {view.shape[2]}×{view.shape[3]} ({reason(error)}); choose a convolutional model, or "
+                "augment='weak'"
+            ) from error
 
 
 def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledData | None:

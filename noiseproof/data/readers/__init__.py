@@ -47,6 +47,7 @@ def load(
     labeled: bool = True,
     class_names: Sequence[str] | None = None,
     workers: int | None = None,
+    decode: bool = True,
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -76,6 +77,7 @@ def load(
         class_names: the classes the labels are among, as those of a training set read elsewhere; some may be missing.
         workers: processes that load the items of a dataset that is larger than `memory_limit`; by default one for each
             core, four at most; 0: none.
+        decode: False leaves images in folders and tables encoded until they are taken, also below the memory limit.
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -85,8 +87,8 @@ def load(
     for name, spec in (("labels", labels), ("true_labels", true_labels)):
         require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
-        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress,
-        kinds, workers,
+        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names,
+        decode=decode, progress=progress, kinds=kinds, workers=workers,
     )  # fmt: skip
     try:
         splits = _find(source)

@@ -89,6 +89,11 @@ class Stored(NamedTuple):
             with self._opened() as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
 
+    def shape(self) -> tuple[int, ...]:
+        """That of the array, from its head alone."""
+        with damage(f"{self.path}: array {self.name} is damaged", "save or fetch it again"), self._opened() as file:
+            return _header(file)[0]
+
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
         """The array as an .npy file has it."""

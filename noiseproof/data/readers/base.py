@@ -45,6 +45,7 @@ class Options:
     limit: int | None = None
     labeled: bool = True  # whether labels must be there
     class_names: Sequence[str] | None = None  # those of another set, which the labels must be among
+    decode: bool = True  # whether images are decoded at once
     progress: Progress | None = None
     kinds: Mapping[str, str] | None = None  # of some columns
     workers: int | None = None  # processes that load the items of a dataset
@@ -62,6 +63,7 @@ class Options:
         require(self.kinds is None or isinstance(self.kinds, Mapping), "kinds", self.kinds, "a dict, or None")
         boolean("labeled", self.labeled)
         optional(integer, low=0)("workers", self.workers)
+        boolean("decode", self.decode)
         for name in ("limit", "memory_limit"):
             optional(integer, low=1, remedy="leave it out for the default")(name, getattr(self, name))
         self.image_size = _height_and_width(self.image_size)
@@ -89,7 +91,8 @@ class Options:
             inputs, labels, image_names = (_at(one, rows) for one in (inputs, labels, image_names))
             parts |= {name: _at(parts.get(name), rows) for name in ("true_labels", "ids")} | {"allow_empty": True}
         if isinstance(inputs, Sequence):
-            inputs = read_images(inputs, image_names, self.image_size, self.memory_limit, self.progress)
+            memory = self.memory_limit if self.decode else 0
+            inputs = read_images(inputs, image_names, self.image_size, memory, self.progress)
         if self.class_names is not None and labels is not None:
             own = parts.get("class_names")
             labels, parts["true_labels"] = _texts(labels, own), _texts(parts.get("true_labels"), own)

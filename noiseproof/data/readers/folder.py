@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, splits
+from noiseproof.data.readers.base import TEST_NAMES, Options, Splits
 from noiseproof.errors import InputError
 
 _KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
@@ -24,10 +24,22 @@ def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
     if not path.is_dir():
         return None
+    if found := roots(path):
+        return {split: partial(_read, root, found["train"]) for split, root in found.items()}
+    inner = {child.name.lower(): child for child in _subfolders(path)}
+    if "train" in inner and set(inner) & set(_TEST_NAMES):
+        return {"train": partial(_unsorted, inner["train"])}
+    if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
+        return {"train": partial(_unsorted, path)}
+    return None
+
+
+def roots(path: Path) -> dict[str, Path]:
+    """The folder of each split, whose subfolders are the classes; none where images are not sorted by class."""
     inner = {child.name.lower(): child for child in _subfolders(path)}
     train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
     if train is not None and tested and not _subfolders(train):
-        return {"train": partial(_unsorted, train)}
+        return {}
     if train is not None and _subfolders(train):
         others = [child.name for child in inner.values() if child != train and has_images(child)]
         if others and not tested:
@@ -35,13 +47,9 @@ def find(path: Path) -> Splits | None:
                 f"{path} holds train/ and {others[0]}/: a part of the data or a class? pass {train} to read it alone, "
                 f"call the other one test, or rename train"
             )
-        test = next((partial(_read, inner[name], train) for name in _TEST_NAMES if name in inner), None)
-        return splits(partial(_read, train, train), test)
-    if any(has_images(child) for child in inner.values()):
-        return {"train": partial(_read, path, path)}
-    if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
-        return {"train": partial(_unsorted, path)}
-    return None
+        test = next(({"test": inner[name]} for name in _TEST_NAMES if name in inner), {})
+        return {"train": train, **test}
+    return {"train": path} if any(has_images(child) for child in inner.values()) else {}
 
 
 def _unsorted(root: Path, options: Options) -> LabeledData:
@@ -53,6 +61,14 @@ def _unsorted(root: Path, options: Options) -> LabeledData:
 
 def _read(root: Path, reference: Path, options: Options) -> LabeledData:
     """The images under `root`; the folders of `reference`, the train root, are the classes."""
+    class_names, files, labels = listed(root, reference)
+    if len(class_names) == 1 and not options.labeled:
+        return _build(root, files, options)
+    return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
+
+
+def listed(root: Path, reference: Path) -> tuple[list[str], list[Path], list[int]]:
+    """The classes, the images under `root`, and the class of each."""
     class_names = [folder.name for folder in _subfolders(reference)]
     files: list[Path] = []
     labels: list[int] = []
@@ -66,15 +82,19 @@ def _read(root: Path, reference: Path, options: Options) -> LabeledData:
         labels += [class_names.index(folder.name)] * len(found)
     if not files:
         raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
-    if len(class_names) == 1 and not options.labeled:
-        return _build(root, files, options)
-    return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
+    return class_names, files, labels
+
+
+def image_ids(root: Path, files: list[Path]) -> list[str]:
+    """The ids of images: their paths below `root`."""
+    return [file.relative_to(root).as_posix() for file in files]
 
 
 def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
     options.refuse(root, "label_column", "image_column", "feature_columns", "kinds")
-    ids = [file.relative_to(root).as_posix() for file in files]
-    return options.build(root, files, labels, ids=ids, image_names=[str(file) for file in files], **names)
+    return options.build(
+        root, files, labels, ids=image_ids(root, files), image_names=[str(file) for file in files], **names
+    )
 
 
 def num_classes(path: Path) -> int:

@@ -1,7 +1,8 @@
 """CSV and Parquet tables: a label column, and feature columns or one image column.
 
 Columns with a meaning of their own: `true_label` (or true_labels) becomes `true_labels`, `id` (or ids) becomes `ids`;
-a saved pandas index is left out. The class names that Hugging Face stores in a Parquet file's metadata are used.
+a saved pandas index and the `label_before` of a corrected copy are left out. The class names that Hugging Face stores
+in a Parquet file's metadata are used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 
 from noiseproof.data.images import Encoded
@@ -31,7 +33,7 @@ TRUE_NAMES = ("true_label", "true_labels")
 ID_NAMES = ("id", "ids")
 PATH_NAMES = ("image", "img", "image_path", "path", "file", "filename", "file_name", "filepath")
 _INDEX_NAMES = ("__index_level_0__", "unnamed: 0", "")
-_NO_FEATURES = (*TRUE_NAMES, *ID_NAMES, *_INDEX_NAMES)
+_NO_FEATURES = (*TRUE_NAMES, *ID_NAMES, "label_before", *_INDEX_NAMES)
 
 
 def find(path: Path) -> Splits | None:
@@ -94,7 +96,7 @@ def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path
         labels = column_values(path, table, label)
         true = named(table.column_names, TRUE_NAMES, but=label)
         true_labels = column_values(path, table, true[0]) if true else None
-        class_names = _stored_names(table, label)
+        class_names = stored_names(table, label)
         if class_names is None:
             known = labels if reference is None else _known(reference, label)
             class_names, labels, true_labels = classes(path, label, known, labels, true_labels)
@@ -105,7 +107,7 @@ def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path
         labels, true_labels = (None if one is None else one[rows] for one in (labels, true_labels))
     features = [name for name in columns if name != label and name.lower() not in _NO_FEATURES]
     inputs, feature_names = _inputs(path, table, features, label, rows, options)
-    ids = _ids(table if thinned is None else table.take(rows), label)
+    ids = example_ids(table if thinned is None else table.take(rows), label)
     del table  # before the images are decoded: they should be in memory once
     pa.default_memory_pool().release_unused()
     return options.build(
@@ -164,7 +166,7 @@ def _missing(path: Path, what: str, row: int) -> InputError:
     return InputError(f"{path}: {what} has a missing value at row {row}; fill it in or drop the row")
 
 
-def _stored_names(table: pa.Table, label: str) -> list[str] | None:
+def stored_names(table: pa.Table, label: str) -> list[str] | None:
     """The class names Hugging Face's `datasets` writes into a table's metadata."""
     try:
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
@@ -179,13 +181,25 @@ def _known(paths: list[Path], label: str) -> np.ndarray:
     return np.concatenate([column_values(paths[0], table, name) for name in table.column_names])
 
 
-def _ids(table: pa.Table, label: str | None) -> list[Any] | None:
+def example_ids(table: pa.Table, label: str | None) -> list[Any] | None:
     """The ids of the examples; a column of that name with repeated values names something else."""
     for column in named(table.column_names, ID_NAMES, but=label)[:1]:
         ids = table.column(column).to_pylist()
         if not any(isinstance(one, list | dict) for one in ids) and len(set(ids)) == len(ids):
             return ids
     return None
+
+
+def cells(path: Path, label: str | None) -> tuple[pa.Table, list[str]]:
+    """What a table says of its examples beside their labels and images: text, numbers, paths; and their ids."""
+    names = column_names(path)
+    label = label_column(path, names, label)
+    schema = pq.read_schema(path) if is_parquet(path) else None
+    plain = [name for name in names if schema is None or not _holds_bytes(schema.field(name).type)]
+    table = read_tables([path], plain)
+    ids = example_ids(table, label)
+    shown = [name for name in plain if name != label and name.lower() not in _NO_FEATURES]
+    return table.select(shown), [str(one) for one in (range(table.num_rows) if ids is None else ids)]
 
 
 def _inputs(
