@@ -21,6 +21,7 @@ from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
 from noiseproof.training.audit import audit
 from noiseproof.training.fit import fit
+from noiseproof.training.setup import WIDE
 
 STEPS = 800  # of the optimizer, by default
 NETWORKS = ("mlp(widths=[])", "mlp")  # of model="auto": multinomial logistic regression; two hidden layers of 256
@@ -38,7 +39,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. The default is weaker
             than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
         model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
-            regression or two hidden layers, whichever agrees better with labels it did not see (three folds).
+            regression or two hidden layers, whichever agrees better with labels it did not see (three folds); of
+            texts, logistic regression.
         epochs: passes over the data; None: as many as make about 800 steps, 5 at least.
         batch_size, lr, weight_decay: of the optimizer, SGD with a cosine schedule.
         class_weight: None, "balanced", or a dict from classes to weights.
@@ -165,7 +167,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """The network that agrees best with labels it did not see, wrong ones included; the smaller of equals."""
         fold = _folds(data.labels.numpy(), FOLDS, seed)
         agreed = dict.fromkeys(NETWORKS, 0)
-        if len(data) < 4 * FOLDS:
+        if len(data) < 4 * FOLDS or data.input_shape[0] > WIDE:
             return NETWORKS[0]
         for part in range(FOLDS if len(data) < LARGE else 1):
             train, held_out = data.subset(fold != part), data.subset(fold == part)
