@@ -13,9 +13,12 @@ import numpy as np
 
 
 def best_f1(p: np.ndarray) -> np.ndarray:
-    """A mask (n,) of the labels whose choice has the largest expected F1, by probabilities (n,)."""
+    """A mask (n,) of the labels whose choice has the largest expected F1, by probabilities (n,).
+
+    None where not one is expected to be wrong: Σ p < ½.
+    """
     order, total, at = _sorted(p)
-    return _first(order, int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] > 0 else 0)
+    return _first(order, int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] >= 0.5 else 0)
 
 
 def with_precision(p: np.ndarray, precision: float) -> np.ndarray:

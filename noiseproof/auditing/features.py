@@ -7,12 +7,17 @@ others, and nobody is its own neighbour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
+
+Predict = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Counted = Callable[[int, int], None]
 
 FOLDS = 5
 DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)  # of the linear model's weights, per example; the best on the first fold is taken
 NEIGHBOURS = 20
+_TINY = 1e-6  # the probability of a class that a model has not seen
 _MOST = 50_000  # examples a linear model is fitted to
 _DUPLICATE = 0.1  # of the usual distance to the nearest neighbour: closer ones show the same thing
 _OUTLIER = 5.0  # usual deviations above the usual distance to the neighbours
@@ -27,60 +32,73 @@ def folds(labels: np.ndarray, seed: int = 0) -> Iterator[tuple[np.ndarray, np.nd
     yield from kind(FOLDS, shuffle=True, random_state=seed).split(np.zeros(len(labels)), labels)
 
 
-def linear_predictions(
-    features: np.ndarray,
-    labels: np.ndarray,
-    num_classes: int,
-    *,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+def cross_fitted(
+    predict: Predict, labels: np.ndarray, num_classes: int, *, seed: int = 0, progress: Counted | None = None
 ) -> np.ndarray:
-    """Out-of-sample probabilities (n, K) float32 by softmax regression on features (n, F), cross-fitted."""
-    from sklearn.linear_model import LogisticRegression
+    """Out-of-sample probabilities (n, K) float32: what a model fitted to the rest says of each fifth.
 
-    out = np.full((len(labels), num_classes), 1e-6, np.float32)
-    rng, decay = np.random.default_rng(seed), None
-    for number, (rest, part) in enumerate(folds(labels, seed)):
-        rest = rng.permutation(rest)[:_MOST]
-        x = np.asarray(features[rest], np.float32)
-        mean, std = x.mean(axis=0), x.std(axis=0) + 1e-6
-        x, held = (x - mean) / std, (np.asarray(features[part], np.float32) - mean) / std
-        tried = DECAYS if decay is None else (decay,)
-        found = []
-        for one in tried:
-            model = LogisticRegression(C=1 / (one * len(x)), max_iter=300, tol=1e-3).fit(x, labels[rest])
-            p = np.full((len(part), num_classes), 1e-6, np.float32)
-            p[:, model.classes_] = model.predict_proba(held)
-            found.append((-np.log(np.maximum(p[np.arange(len(part)), labels[part]], 1e-6)).mean(), one, p))
-            if progress is not None:
-                progress(number + 1 if len(found) == len(tried) else number, FOLDS)
-        _, decay, out[part] = min(found, key=lambda one: one[0])
-    return out / out.sum(axis=1, keepdims=True)
-
-
-def boosted_predictions(
-    features: np.ndarray,
-    labels: np.ndarray,
-    num_classes: int,
-    *,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> np.ndarray:
-    """Out-of-sample probabilities (n, K) float32 by gradient-boosted trees on features (n, F), cross-fitted.
-
-    Few small trees: with many, they learn wrong labels by heart.
+    Args:
+        predict: (rest, part) -> the classes it knows (c,), and their probabilities (m, c) in the part.
+        progress: called with (done, total).
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    out = np.full((len(labels), num_classes), 1e-6, np.float32)
+    out = np.full((len(labels), num_classes), _TINY, np.float32)
     for number, (rest, part) in enumerate(folds(labels, seed)):
-        trees = HistGradientBoostingClassifier(
-            max_iter=60, max_leaf_nodes=15, l2_regularization=1.0, early_stopping=False, random_state=seed
-        ).fit(features[rest], labels[rest])
-        out[np.ix_(part, trees.classes_)] = trees.predict_proba(features[part])
+        classes, probability = predict(rest, part)
+        out[np.ix_(part, classes)] = probability
         if progress is not None:
             progress(number + 1, FOLDS)
     return out / out.sum(axis=1, keepdims=True)
+
+
+def linear(features: np.ndarray, labels: np.ndarray, seed: int = 0) -> Predict:
+    """Softmax regression on standardised features (n, F), with the best of `DECAYS` on the first fifth."""
+    rest, part = next(folds(labels, seed))
+    tried = [(_log_loss(_linear(features, labels, one, seed, rest, part), labels[part]), one) for one in DECAYS]
+    return partial(_linear, features, labels, min(tried)[1], seed)
+
+
+def _linear(
+    features: np.ndarray, labels: np.ndarray, decay: float, seed: int, rest: np.ndarray, part: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.linear_model import LogisticRegression
+
+    rest = np.random.default_rng(seed).permutation(rest)[:_MOST]
+    x = np.asarray(features[rest], np.float32)
+    mean, std = x.mean(axis=0), x.std(axis=0) + 1e-6
+    model = LogisticRegression(C=1 / (decay * len(x)), max_iter=300, tol=1e-3).fit((x - mean) / std, labels[rest])
+    return model.classes_, model.predict_proba((np.asarray(features[part], np.float32) - mean) / std)
+
+
+def _log_loss(predicted: tuple[np.ndarray, np.ndarray], labels: np.ndarray) -> float:
+    """The mean −log of what the labels (m,) were given."""
+    classes, probability = predicted
+    own = ((labels[:, None] == classes) * probability).sum(axis=1)
+    return float(-np.log(np.maximum(own, _TINY)).mean())
+
+
+def boosted(features: np.ndarray, labels: np.ndarray, seed: int = 0) -> Predict:
+    """Gradient-boosted trees on features (n, F): few and small ones, as many learn wrong labels by heart."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    def predict(rest: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        trees = HistGradientBoostingClassifier(
+            max_iter=60, max_leaf_nodes=15, l2_regularization=1.0, early_stopping=False, random_state=seed
+        ).fit(features[rest], labels[rest])
+        return trees.classes_, trees.predict_proba(features[part])
+
+    return predict
+
+
+def neighbours_in_table(features: np.ndarray, k: int = NEIGHBOURS) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest other rows of a table (n, F): distances and positions (n, k), nearest first.
+
+    Each column counts by its spread, and what lies more than three spreads away no more than that.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    x = np.clip((features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6), -3, 3)
+    distance, at = NearestNeighbors(n_neighbors=min(k, len(x) - 1)).fit(x).kneighbors()
+    return distance, at
 
 
 def neighbours_of(features: np.ndarray, k: int = NEIGHBOURS) -> tuple[np.ndarray, np.ndarray]:

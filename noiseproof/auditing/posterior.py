@@ -9,7 +9,9 @@ probabilities, y the given label and T_ij the chance that an example of class i 
     P(right = i | x, y) = r_i T_iy / Σ_k r_k T_ky                                                            (4)
 
 q is what the model says of the given label, r of the right one. Of several models, q = Π p_m^(a_m) / Σ. Sure of its
-class is an example with r_i ≥ 0.9, and of each class at least the surest third; (2) and (3) are done `ROUNDS` times.
+class is an example with r_i ≥ 0.9, and of each class the surest 30 % as far as r_i ≥ ½; in the first round, where r is
+still q, as far as it is a tenth of the way from 1/K to 1. (2) and (3) are done `ROUNDS` times. A model that knows
+nothing is sure of nobody: then T is next to 1, and no label is doubted.
 
 That T is the same for all examples of a class is not so of people's labels, who err where it is hard. By taking the
 examples that are sure enough, and not the surest alone, some of the harder ones count in T.
@@ -21,9 +23,10 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import brentq, minimize, minimize_scalar
 from threadpoolctl import threadpool_limits
 
@@ -31,10 +34,11 @@ SURE, LEAST = 0.9, 0.3  # r from which on an example is sure of its class; the s
 STRICT, LAX = (0.98, 0.1), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
 TRUST = 0.15  # how far the estimate may be off at least, relatively: docs/audit.md
 ROUNDS, STEPS = 3, 2  # of (2) and (3); of the iteration in (3)
+HALF, SOME = 0.5, 0.1  # what r of the surest must reach; in the first round, the part of the way from 1/K to 1
 PRIOR = 20.0  # examples' worth of equal confusion in each row of T: few examples of a class do not rule out a pair
 MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
 _TINY = 1e-6  # the least probability a model can give
-_SAMPLE = 50_000  # examples, at least, that T and the exponents are fitted to
+_SAMPLE, _SAMPLE_VALUES = 50_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
 _INTERVAL_SAMPLE = 20_000
 _FIT_VALUES = 2**21  # numbers, at most, that an exponent is fitted to
 _BLOCK = 2**17  # numbers worked on at once by a thread
@@ -49,6 +53,11 @@ class NoiseModel:
     sharpness: float
     odds: float = 1.0  # that a label is wrong, times this: for predictions that have seen their labels
 
+    @cached_property
+    def reached(self) -> np.ndarray:
+        """Tᵀ (K, K), a row for each label."""
+        return np.ascontiguousarray(self.transition.T)
+
     def given(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """q (B, K), Eq. (1), of M arrays of predictions (B, K)."""
         return _softmax(sum(a * _log(part) for a, part in zip(self.exponents, parts, strict=True)))
@@ -57,9 +66,13 @@ class NoiseModel:
         """r (B, K), Eq. (3)."""
         return _sharpened(_unmixed(self.given(parts), self.transition), self.sharpness)
 
+    def is_sure(self, parts: Sequence[np.ndarray]) -> bool:
+        """Whether it is sure of the class of anybody, or next to nobody."""
+        return bool((self.right(parts).max(axis=1) >= HALF).mean() >= 0.01)
+
     def posterior(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """P(right | x, given) (B, K), Eq. (4), of predictions and labels (B,)."""
-        joint = self.right(parts) * self.transition.T[labels]
+        joint = self.right(parts) * self.reached[labels]
         joint[np.arange(len(labels)), labels] /= self.odds
         joint /= joint.sum(axis=1, keepdims=True)
         return joint
@@ -88,7 +101,7 @@ def fit(
         seed: of the sample, where there are more examples than it takes.
     """
     K = evidence[0].shape[1]
-    rows, parts = _sample(evidence, max(_SAMPLE, 40 * K), seed)
+    rows, parts = _sample(evidence, min(_SAMPLE, max(1000, _SAMPLE_VALUES // K)), seed)
     given = labels[rows]
     truth = np.full(len(rows), -1) if known is None else known[rows]
     few = slice(0, max(1000, _FIT_VALUES // K))  # the rows are in random order
@@ -96,25 +109,32 @@ def fit(
     model = NoiseModel(exponents, np.eye(K, dtype=np.float32), 1.0)
     q = model.given(parts)
     r = q
+    bound = 1 / K + SOME * (1 - 1 / K)
     for _ in range(ROUNDS):
-        T = transition(r, given, truth, sure, least)
-        r = _unmixed(q, T)
+        T = transition(r, given, truth, sure, least, bound)
+        r, bound = _unmixed(q, T), HALF
         b = _sharpness(_log(r[few]), T.T[given[few]])
         r = _sharpened(r, b)
     return NoiseModel(exponents, T, b)
 
 
-def transition(r: np.ndarray, labels: np.ndarray, known: np.ndarray, sure: float, least: float) -> np.ndarray:
-    """T (K, K) float32, Eq. (2): the labels of examples that are sure of their class by r (n, K), or known (n,)."""
+def transition(
+    r: np.ndarray, labels: np.ndarray, known: np.ndarray, sure: float, least: float, bound: float
+) -> np.ndarray:
+    """T (K, K) float32, Eq. (2): the labels of examples that are sure of their class by r (n, K), or known (n,).
+
+    Sure are those with r from `sure` on, and of each class the share `least`, as far as r reaches the `bound`.
+    """
     K = r.shape[1]
     guess, top = r.argmax(axis=1), r.max(axis=1)
     guess, top = np.where(known >= 0, known, guess), np.where(known >= 0, 1.0, top)
     order = np.lexsort((-top, guess))  # by class, the surest first
     size = np.bincount(guess, minlength=K)
     place = np.arange(len(order)) - (size.cumsum() - size)[guess[order]]  # within its class
-    chosen = order[(top[order] >= sure) | (place < np.ceil(least * size[guess[order]]))]
+    first = (place < np.ceil(least * size[guess[order]])) & (top[order] >= bound)
+    chosen = order[(top[order] >= sure) | first]
     counts = np.bincount(guess[chosen] * K + labels[chosen], minlength=K * K).reshape(K, K).astype(np.float32)
-    noise = (counts.sum() - np.trace(counts) + 0.5) / (counts.sum() + 1)
+    noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)  # next to none where nobody is sure
     prior = np.full((K, K), noise / (K - 1), np.float32)
     np.fill_diagonal(prior, 1 - noise)
     mixed = counts + PRIOR * prior
@@ -137,23 +157,22 @@ def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray])
     wrong, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
     suggested = np.empty(n, np.int32)
 
-    def block(rows: slice) -> np.ndarray:
+    joint, lock = np.zeros((K, K)), Lock()  # labels by right classes
+
+    def block(rows: slice) -> None:
         given = labels[rows]
         posterior = model.posterior([np.asarray(part[rows], np.float32) for part in evidence], given)
         at = np.arange(len(given))
         suggested[rows] = best = posterior.argmax(axis=1)
         confidence[rows] = posterior[at, best]
-        marks = sparse.csr_array((np.ones(len(given), np.float32), given, np.arange(len(given) + 1)), (len(given), K))
-        counts = marks.T @ posterior  # (K, K): labels by right classes
+        with lock:
+            np.add.at(joint, given, posterior)
         posterior[at, given] = 0
         wrong[rows] = posterior.sum(axis=1)
-        return counts
 
-    joint = np.zeros((K, K))
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:  # threads of ours, or of BLAS, not both
-        for part in pool.map(block, blocks(n, K)):
-            joint += part.T
-    return Findings(np.minimum(wrong, 1), suggested, confidence, joint)
+        list(pool.map(block, blocks(n, K)))
+    return Findings(np.minimum(wrong, 1), suggested, confidence, joint.T)
 
 
 def rate_interval(

@@ -6,6 +6,7 @@ made from it.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -167,9 +168,10 @@ class LabelReport:
         return soft
 
     def decide(self, **how: Any) -> LabelReport:
-        """Choose the issues anew: the best expected F1, or one of precision=, recall=, top=, threshold=."""
-        self.issues = decided(self.scores, **how)
-        return self
+        """The report with issues chosen anew: by the best expected F1, or by precision=, recall=, top= or threshold=."""
+        report = copy.copy(self)
+        report.issues = decided(self.scores, **how)
+        return report
 
     def reliability(self) -> Reliability | None:
         """How well the scores are calibrated, where the true labels are known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,14 @@ import numpy as np
 from noiseproof import checks
 from noiseproof.auditing import arrays, posterior
 from noiseproof.auditing import features as by_features
+from noiseproof.auditing.features import Counted
 from noiseproof.errors import InputError, shown
 from noiseproof.runs.label_report import LabelReport, Part, assemble
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
-Counted = Callable[[int, int], None]
+_SOME = 10_000  # examples that show whether predictions say anything
 
 
 def audit(
@@ -71,7 +73,8 @@ def audit(
             raise InputError("a finished run is audited by itself; pass its data to audit it by something else")
         return what.report.decide(**how)
     data = what if hasattr(what, "class_names") and hasattr(what, "take") else None
-    tables = list(pred_probs) if isinstance(pred_probs, list | tuple) else [] if pred_probs is None else [pred_probs]
+    several = isinstance(pred_probs, list | tuple) and len(pred_probs) > 0 and np.ndim(pred_probs[0]) == 2
+    tables = list(pred_probs) if several else [] if pred_probs is None else [pred_probs]
     if data is not None:
         if not data.labeled:
             raise InputError("the data has no labels to audit; pass some")
@@ -80,10 +83,17 @@ def audit(
         truth = None if data.true_labels is None else data.true_labels.numpy()
     else:
         named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
+        if class_names is None and named is not None:  # whole numbers may be names of columns
+            what = np.asarray(what).astype(str)
         labels, found = arrays.parse_labels(what, named)
         names, truth = found or (), None
     if true_labels is not None:
         truth, _ = arrays.parse_labels(true_labels, names or None)
+    for name, one in (("true_labels", truth), ("ids", ids)):
+        if one is not None and len(one) != len(labels):
+            raise InputError(f"{name} has {len(one):,} entries for {len(labels):,} labels; give one for each")
+    if ids is not None and len(set(map(str, ids))) != len(labels):
+        raise InputError("ids must be different from each other; name each example once")
     about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
     evidence = [arrays.parse_predictions(one, labels) for one in tables]
     if model is not None:
@@ -95,11 +105,20 @@ def audit(
     elif training:
         raise InputError(f"{next(iter(training))} is a setting of training; pass a model too, or leave it out")
     K = evidence[0].shape[1] if evidence else len(names) or int(labels.max()) + 1
+    if K < 2 or len(np.unique(labels)) < 2:
+        raise InputError("all labels are of one class, so there is nothing to compare; pass labels of two or more")
+    if names and len(names) != K:
+        raise InputError(f"there are {len(names)} class names for {K} classes; give one for each column")
+    if truth is not None and truth.max() >= K:
+        raise InputError(f"true_labels must be classes 0..{K - 1}, got {truth.max()}")
     if features is not None or not evidence:
         found_features = _features(data, features, len(labels), progress)
-        evidence += by_those(found_features, labels, K, about, seed=seed, progress=progress)
-        if data is not None and features is None and not data.is_image:
-            evidence.append(by_features.boosted_predictions(found_features, labels, K, seed=seed, progress=progress))
+        table = data is not None and features in (None, "inputs") and not data.is_image
+        near = by_features.neighbours_in_table if table else by_features.neighbours_of
+        evidence += by_those(found_features, labels, K, near, about, seed=seed, progress=progress)
+        if table:
+            trees = by_features.boosted(found_features, labels, seed)
+            evidence.append(by_features.cross_fitted(trees, labels, K, seed=seed, progress=progress))
     widths = {one.shape[1] for one in evidence}
     if len(widths) > 1:
         raise InputError(f"predictions of {' and '.join(map(str, sorted(widths)))} classes cannot be combined")
@@ -123,6 +142,12 @@ def from_predictions(
     part = Part(np.arange(len(labels)), model, evidence)
     report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
     report.interval = posterior.rate_interval(labels, evidence, report.noise_rate, seed)
+    if not model.is_sure([part[:_SOME] for part in evidence]):
+        warnings.warn(
+            "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "
+            "features that do better than chance",
+            stacklevel=3,
+        )
     return report
 
 
@@ -130,14 +155,19 @@ def by_those(
     features: np.ndarray,
     labels: np.ndarray,
     num_classes: int,
+    near: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     about: dict[str, Any],
     *,
     seed: int = 0,
     progress: Counted | None = None,
 ) -> list[np.ndarray]:
-    """Evidence from features (n, F); what else they tell, duplicates and outliers, is added to `about`."""
-    linear = by_features.linear_predictions(features, labels, num_classes, seed=seed, progress=progress)
-    distance, at = by_features.neighbours_of(features)
+    """Evidence from features (n, F); what else they tell, duplicates and outliers, is added to `about`.
+
+    `near` finds the neighbours of each row.
+    """
+    model = by_features.linear(features, labels, seed)
+    linear = by_features.cross_fitted(model, labels, num_classes, seed=seed, progress=progress)
+    distance, at = near(features)
     about["group"] = by_features.near_duplicates(distance, at, labels)
     about["off_topic"] = by_features.off_topic(distance)
     return [linear, by_features.votes(at, labels, num_classes)]
@@ -149,14 +179,14 @@ def cross_fitted(
     """Out-of-sample predictions (n, K) of networks trained by `fit`, each on four fifths of the data."""
     from noiseproof.training.fit import fit
 
-    out = np.empty((len(data), data.num_classes), np.float32)
     settings = {"eval_examples": 0, "seed": seed} | training
-    for number, (rest, part) in enumerate(by_features.folds(data.labels.numpy(), seed)):
+
+    def predict(rest: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = fit(model, data.subset(rest), method, **settings)
-        out[part] = result.predict_proba(data.subset(part))
-        if progress is not None:
-            progress(number + 1, by_features.FOLDS)
-    return out
+        return np.arange(data.num_classes), result.predict_proba(data.subset(part))
+
+    labels = data.labels.numpy()
+    return by_features.cross_fitted(predict, labels, data.num_classes, seed=seed, progress=progress)
 
 
 def _features(data: LabeledData | None, features: Any, n: int, progress: Counted | None) -> np.ndarray:

@@ -45,8 +45,8 @@ def test_each_step_equals_its_slow_twin() -> None:
     np.testing.assert_allclose(posterior._unmixed(p, T), twin.unmixed(p.astype(float), T, posterior.STEPS), rtol=1e-4)
     nobody = np.full(len(labels), -1)
     for sure, least in ((0.9, 0.3), (0.5, 0.1)):
-        ours = posterior.transition(p, labels, nobody, sure, least)
-        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR), rtol=1e-5)
+        ours = posterior.transition(p, labels, nobody, sure, least, 0.6)
+        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR, 0.6), rtol=1e-5)
     model = posterior.NoiseModel(np.array([1.3], np.float32), T, 1.7)
     r = twin.powered(twin.unmixed(twin.powered(p, 1.3), T, posterior.STEPS), 1.7)
     np.testing.assert_allclose(model.posterior([p], labels), twin.posterior(r, T, labels), rtol=2e-3, atol=1e-6)
@@ -130,7 +130,7 @@ def test_many_classes_a_rare_one_and_half_precision() -> None:
 def test_the_decision_has_the_best_expected_f1(p: list[float]) -> None:
     scores = np.array(p)
     mask = decision.best_f1(scores)
-    if scores.sum() == 0:
+    if scores.sum() < 0.5:  # nothing is expected to be wrong
         assert not mask.any()
         return
     assert mask.sum() == twin.best_f1(scores)

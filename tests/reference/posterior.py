@@ -26,17 +26,17 @@ def exponent(p: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(found.x))
 
 
-def transition(r: np.ndarray, labels: np.ndarray, sure: float, least: float, prior: float) -> np.ndarray:
+def transition(r: np.ndarray, labels: np.ndarray, sure: float, least: float, prior: float, bound: float) -> np.ndarray:
     """T of Eq. (2)."""
     K = r.shape[1]
     counts = np.zeros((K, K))
     for k in range(K):
         own = sorted((i for i in range(len(r)) if r[i].argmax() == k), key=lambda i: -r[i, k])
         for place, i in enumerate(own):
-            if r[i, k] >= sure or place < np.ceil(least * len(own)):
+            if r[i, k] >= sure or (place < np.ceil(least * len(own)) and r[i, k] >= bound):
                 counts[k, labels[i]] += 1
     total = counts.sum()
-    noise = (total - np.trace(counts) + 0.5) / (total + 1)
+    noise = (total - np.trace(counts) + 0.1) / (total + 10)
     for i in range(K):
         for j in range(K):
             counts[i, j] += prior * ((1 - noise) if i == j else noise / (K - 1))
@@ -85,8 +85,10 @@ def wrong(
     """The whole of it: the probability (n,) that each label is wrong."""
     q = powered(p, exponent(p, labels))
     r = q
-    for _ in range(rounds):
-        T = transition(r, labels, sure, least, prior)
+    K = p.shape[1]
+    for number in range(rounds):
+        bound = 0.5 if number else 1 / K + 0.1 * (1 - 1 / K)
+        T = transition(r, labels, sure, least, prior, bound)
         r = unmixed(q, T, steps)
         r = powered(r, sharpness(r, T, labels))
     return np.array([1 - row[y] for row, y in zip(posterior(r, T, labels), labels, strict=True)])

@@ -150,7 +150,7 @@ def test_duplicates_and_strangers_are_kinds_of_their_own() -> None:
 def test_a_run_is_audited_and_read_again(noisy: nf.LabeledData, tmp_path) -> None:
     result = nf.fit("mlp", noisy, "elr", epochs=20, val=0.1, out=tmp_path / "run")
     report = nf.audit(result)
-    assert report is result.report
+    np.testing.assert_array_equal(report.scores, result.report.scores)
     assert report.summary()["known"]["f1"] > 0.93
     rates = [report.scores[report.split == name].mean() for name in ("train", "val")]
     assert rates[0] == pytest.approx(rates[1], rel=0.15)  # one scale for both
@@ -204,3 +204,44 @@ def test_hostile_names_are_inert(predicted: tuple[np.ndarray, np.ndarray], tmp_p
     report = nf.audit(labels, p, class_names=[evil, "b", "c"], ids=[f"{evil}{i}" for i in range(300)])
     report.to_html(tmp_path / "page.html")
     assert "<script>alert" not in (tmp_path / "page.html").read_text()
+
+
+def test_what_tells_nothing_doubts_nothing() -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 2000)
+    with pytest.warns(UserWarning, match="next to nothing"):
+        report = nf.audit(labels, np.full((2000, 5), 0.2))
+    assert report.issues.sum() == 0
+    assert report.noise_rate < 0.05
+    sure = np.eye(5)[labels] * 0.96 + 0.008
+    sure[0] = np.roll(sure[0], 1)  # one that disagrees, so that they do not look trained on
+    assert nf.audit(labels, sure).issues.sum() <= 1
+
+
+def test_further_mistakes_at_the_door(predicted: tuple[np.ndarray, np.ndarray]) -> None:
+    labels, p = predicted
+    for given, words in (
+        ({"class_names": ["a", "b"]}, "2 class names for 3 classes"),
+        ({"ids": ["a"]}, "ids has 1 entries"),
+        ({"ids": ["a"] * 300}, "different from each other"),
+        ({"true_labels": labels[:5]}, "true_labels has 5 entries"),
+        ({"true_labels": labels + 1}, "true_labels must be classes 0..2, got 3"),
+    ):
+        with pytest.raises(InputError, match=words):
+            nf.audit(labels, p, **given)
+    with pytest.raises(InputError, match="of one class"):
+        nf.audit(np.zeros(20, int), features=np.random.default_rng(0).normal(size=(20, 3)))
+    np.testing.assert_array_equal(nf.audit(labels, p.tolist()).scores, nf.audit(labels, p).scores)
+
+
+def test_whole_numbers_that_name_columns_go_by_name(predicted: tuple[np.ndarray, np.ndarray]) -> None:
+    pd = pytest.importorskip("pandas")
+    labels, p = predicted
+    turned = nf.audit(labels, pd.DataFrame(p[:, ::-1], columns=[2, 1, 0]))
+    np.testing.assert_allclose(turned.scores, nf.audit(labels, p).scores, atol=1e-5)
+
+
+def test_a_decision_leaves_the_run_alone(predicted: tuple[np.ndarray, np.ndarray]) -> None:
+    report = nf.audit(*predicted)
+    before = report.issues.sum()
+    assert report.decide(top=3).issues.sum() == 3
+    assert report.issues.sum() == before
