@@ -51,7 +51,7 @@ def main() -> None:
         train, test, right, truth = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
         data = nf.noise.apply(nf.LabeledData(np.zeros((len(right), 1)), right), args.noise, seed=seed)
         given = {"right labels": right, "noisy labels": np.array(data.class_names)[data.labels]}
-        model = nf.RobustClassifier(kinds={"text": "text"}, random_state=seed)
+        model = nf.RobustClassifier("elr", kinds={"text": "text"}, random_state=seed)
         rows.append([100 * model.fit(train, labels).score(test, truth) for labels in given.values()])
         with open(path, "a") as file:
             file.write(

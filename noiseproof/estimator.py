@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -17,21 +17,16 @@ from noiseproof import checks
 from noiseproof.data import LabeledData
 from noiseproof.data.input_checks import columns_of
 from noiseproof.errors import InputError
+from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
+from noiseproof.training.audit import audit
 from noiseproof.training.fit import fit
+from noiseproof.training.setup import WIDE
 
 STEPS = 800  # of the optimizer, by default
 NETWORKS = ("mlp(widths=[])", "mlp")  # of model="auto": multinomial logistic regression; two hidden layers of 256
 FOLDS = 3  # to choose between them
 LARGE = 20_000  # rows, from which one of the folds tells enough
-
-
-class LabelIssues(NamedTuple):
-    """What `find_label_issues` finds, in the order of the rows."""
-
-    wrong: np.ndarray  # (n,) bool: another class fits better, as surely as it fits its own examples on average
-    suspicion: np.ndarray  # (n,) in [0, 1]: 1 − the probability of the given label
-    suggested: np.ndarray  # (n,) the likeliest class
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):
@@ -44,7 +39,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. The default is weaker
             than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
         model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
-            regression or two hidden layers, whichever agrees better with labels it did not see (three folds).
+            regression or two hidden layers, whichever agrees better with labels it did not see (three folds); of
+            texts, logistic regression.
         epochs: passes over the data; None: as many as make about 800 steps, 5 at least.
         batch_size, lr, weight_decay: of the optimizer, SGD with a cosine schedule.
         class_weight: None, "balanced", or a dict from classes to weights.
@@ -123,8 +119,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
 
-    def find_label_issues(self, X: Any, y: Any, *, folds: int = 5) -> LabelIssues:
+    def find_label_issues(self, X: Any, y: Any, *, folds: int = 5) -> LabelReport:
         """Which labels look wrong to classifiers that did not see them: cross-fitted, by clones of this one.
+
+        The report of `noiseproof.audit`: `.issues` (n,) bool, `.scores` (n,) the probability that a label is wrong,
+        `.suggested` (n,) positions in `.class_names`, `.noise_rate`, `.to_frame()`. The index of a pandas object names
+        the rows.
 
         Args:
             folds: the data is cut in so many parts; each is judged by a classifier fitted to the others.
@@ -141,7 +141,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 judge = clone(self).set_params(random_state=seed).fit(_safe_indexing(X, rest), given[rest])
                 known = np.searchsorted(classes, judge.classes_)
                 probability[np.ix_(rows, known)] = judge.predict_proba(_safe_indexing(X, rows))
-        return _judged(classes, codes, probability)
+        index = next((one.index for one in (X, y) if hasattr(one, "iloc")), None)
+        ids = None if index is None or not index.is_unique else index.tolist()
+        return audit(codes, probability, class_names=[str(name) for name in classes], ids=ids, seed=seed)
 
     def _checked(self, X: Any, y: Any) -> tuple[dict[str, Any], np.ndarray]:
         """The columns of X by name, and y (n,), through scikit-learn's own door."""
@@ -165,7 +167,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """The network that agrees best with labels it did not see, wrong ones included; the smaller of equals."""
         fold = _folds(data.labels.numpy(), FOLDS, seed)
         agreed = dict.fromkeys(NETWORKS, 0)
-        if len(data) < 4 * FOLDS:
+        if len(data) < 4 * FOLDS or data.input_shape[0] > WIDE:
             return NETWORKS[0]
         for part in range(FOLDS if len(data) < LARGE else 1):
             train, held_out = data.subset(fold != part), data.subset(fold == part)
@@ -195,16 +197,3 @@ def _folds(codes: np.ndarray, folds: int, seed: int) -> np.ndarray:
     fold = np.empty(len(codes), dtype=np.int64)
     fold[order] = np.arange(len(codes)) % folds
     return fold
-
-
-def _judged(classes: np.ndarray, codes: np.ndarray, probability: np.ndarray) -> LabelIssues:
-    """Labels `codes` (n,) against probabilities (n, K) of classifiers that did not see them.
-
-    A label is called wrong where another class is likelier, and at least as likely as it is on average where it is the
-    given one: the rule of confident learning (Northcutt, Jiang & Chuang 2021).
-    """
-    own = probability[np.arange(len(codes)), codes]  # (n,)
-    usual = np.bincount(codes, own, minlength=len(classes)) / np.bincount(codes, minlength=len(classes))  # (K,)
-    best = probability.argmax(axis=1)
-    wrong = (best != codes) & (probability.max(axis=1) >= usual[best])
-    return LabelIssues(wrong, np.clip(1 - own, 0, 1), classes[best])

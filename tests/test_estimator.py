@@ -104,18 +104,20 @@ def test_weights_say_what_counts() -> None:
 def test_issues_are_found_out_of_sample() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     given = noisy(y, 0.2)
-    issues = nf.RobustClassifier("gce", epochs=15, random_state=0).find_label_issues(X, given, folds=3)
+    report = nf.RobustClassifier("gce", epochs=15, random_state=0).find_label_issues(X, given, folds=3)
     truly = given != y
-    assert issues.wrong.dtype == bool
-    assert (issues.wrong & truly).sum() / truly.sum() > 0.8  # found
-    assert (issues.wrong & truly).sum() / issues.wrong.sum() > 0.7  # of those named
-    assert (issues.suggested[issues.wrong] != given[issues.wrong]).all()
-    assert issues.suspicion[truly].mean() > issues.suspicion[~truly].mean() + 0.4
+    assert (report.issues & truly).sum() / truly.sum() > 0.8  # found
+    assert (report.issues & truly).sum() / report.issues.sum() > 0.7  # of those named
+    assert report.class_names == ("0", "1")
+    assert (report.suggested[report.issues] != given[report.issues]).all()
+    assert abs(report.noise_rate - 0.2) < 0.08
     frame, labels = people()
+    spoilt = labels.mask(labels.index == 3, "yes" if labels[3] == "no" else "no")
     found = nf.RobustClassifier("ce", epochs=10, random_state=0).find_label_issues(
-        frame, labels.mask(labels.index == 3, "no")
+        frame.set_axis(frame.index + 100), spoilt
     )
-    assert found.suggested.dtype == labels.to_numpy().dtype
+    assert found.ids[3] == 103
+    assert found.scores.argmax() == 3
 
 
 @pytest.mark.parametrize(

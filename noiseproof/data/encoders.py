@@ -19,7 +19,8 @@ from noiseproof.data.columns import Column
 MOST_VALUES = 64  # of a category that have a feature of their own; the others share "none of them"
 LEAST_COUNT = 2  # rows of a value with a feature of its own
 _LENGTH = 5.0  # of a row of tf-idf
-MOST_TERMS = 4096  # words and pairs of words of a text column
+MOST_TERMS = 4096  # of each kind, of a text column
+_RANGES = {"word": (1, 2), "char_wb": (2, 4)}  # how many words, or characters, make a term
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # of dates, in days
 
 
@@ -133,39 +134,55 @@ class Date(Encoder):
 
 
 @dataclass(frozen=True)
-class Text(Encoder):
-    """tf-idf of the most frequent words and pairs of words (scikit-learn's TfidfVectorizer), in rows of length 5.
+class Terms:
+    """tf-idf of the most frequent terms of one kind (scikit-learn's TfidfVectorizer), in rows of length 5.
 
     That is the length of a row of 25 scaled numbers: one learning rate suits both.
     """
 
-    kind = "text"
+    analyzer: str  # "word": words and pairs of words; "char_wb": two to four characters inside of words
     terms: tuple[str, ...]
     idf: tuple[float, ...]
 
     @classmethod
-    def fit(cls, name: str, column: Column) -> Text:
-        vectorizer = _vectorizer(max_features=MOST_TERMS, min_df=2)
+    def fit(cls, analyzer: str, texts: np.ndarray) -> Terms:
+        vectorizer = _vectorizer(analyzer, max_features=MOST_TERMS, min_df=2)
         try:
-            vectorizer.fit(column.values)
-        except ValueError:  # no word comes twice
-            return cls(name, (), ())
-        return cls(name, tuple(vectorizer.get_feature_names_out().tolist()), tuple(vectorizer.idf_.tolist()))
-
-    @property
-    def width(self) -> int:
-        return len(self.terms)
+            vectorizer.fit(texts)
+        except ValueError:  # no term comes twice
+            return cls(analyzer, (), ())
+        return cls(analyzer, tuple(vectorizer.get_feature_names_out().tolist()), tuple(vectorizer.idf_.tolist()))
 
     @cached_property
     def _vectorizer(self) -> Any:
-        vectorizer = _vectorizer(vocabulary=self.terms)
+        vectorizer = _vectorizer(self.analyzer, vocabulary=self.terms)
         vectorizer.idf_ = np.array(self.idf)
         return vectorizer
 
-    def encode(self, column: Column) -> np.ndarray:
+    def encode(self, texts: np.ndarray) -> np.ndarray:
         if not self.terms:
-            return np.zeros((len(column.values), 0), np.float32)
-        return (_LENGTH * self._vectorizer.transform(column.values).toarray()).astype(np.float32)
+            return np.zeros((len(texts), 0), np.float32)
+        return (_LENGTH * self._vectorizer.transform(texts).toarray()).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Text(Encoder):
+    """The words of a text, and pieces of its words, which tell its voice and forgive its spelling."""
+
+    kind = "text"
+    words: Terms
+    pieces: Terms
+
+    @classmethod
+    def fit(cls, name: str, column: Column) -> Text:
+        return cls(name, Terms.fit("word", column.values), Terms.fit("char_wb", column.values))
+
+    @property
+    def width(self) -> int:
+        return len(self.words.terms) + len(self.pieces.terms)
+
+    def encode(self, column: Column) -> np.ndarray:
+        return np.concatenate([self.words.encode(column.values), self.pieces.encode(column.values)], axis=1)
 
 
 ENCODERS: dict[str, Any] = {one.kind: one for one in (Number, Category, Date, Text)}
@@ -177,20 +194,28 @@ def from_state(state: dict[str, Any]) -> Any:
     Raises:
         KeyError, TypeError, ValueError: it is of none.
     """
-    parts: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in state.items() if key != "kind"
-    }
-    if state["kind"] == "date":
+    parts: dict[str, Any] = _with_tuples(state)
+    kind = parts.pop("kind")
+    if kind == "date":
         parts["days"] = Number(**parts["days"])
-    if state["kind"] == "text" and len(set(parts["terms"])) != len(parts["idf"]):
-        raise ValueError(f"{len(parts['terms'])} terms, {len(parts['idf'])} weights")
-    return ENCODERS[state["kind"]](**parts)
+    if kind == "text":
+        for name in ("words", "pieces"):
+            parts[name] = Terms(**_with_tuples(parts[name]))
+            if len(set(parts[name].terms)) != len(parts[name].idf) or parts[name].analyzer not in _RANGES:
+                raise ValueError(f"{len(parts[name].terms)} terms, {len(parts[name].idf)} weights")
+    return ENCODERS[kind](**parts)
 
 
-def _vectorizer(**options: Any) -> Any:
+def _with_tuples(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
+
+
+def _vectorizer(analyzer: str, **options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, strip_accents="unicode", dtype=np.float64, **options)
+    return TfidfVectorizer(
+        analyzer=analyzer, ngram_range=_RANGES[analyzer], sublinear_tf=True, strip_accents="unicode", **options
+    )
 
 
 def _stacked(features: list[np.ndarray], n: int) -> np.ndarray:

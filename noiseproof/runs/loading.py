@@ -33,6 +33,7 @@ _WEIGHTS = {...: Tensor}
 # The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack some.
 _EARLIER: dict[str, Any] = {"unit": None, "feature_names": None, "encoder": None, "packing": None}
 _NUMBER = {"kind": str, "name": str, "median": float, "mean": float, "scale": float, "missing": bool}
+_TERMS = {"analyzer": str, "terms": [str, ...], "idf": [float, ...]}
 _ENCODERS = (
     _NUMBER,
     {"kind": str, "name": str, "values": [str, ...], "missing": bool, "others": bool},
@@ -42,7 +43,7 @@ _ENCODERS = (
         "days": {key: like for key, like in _NUMBER.items() if key != "kind"},
         "periods": [str, ...],
     },
-    {"kind": str, "name": str, "terms": [str, ...], "idf": [float, ...]},
+    {"kind": str, "name": str, "words": _TERMS, "pieces": _TERMS},
 )
 _PART = {"name": str, "shape": [range(1, 2**31), ...], "whole": bool, "sequence": bool}
 _FILE = {

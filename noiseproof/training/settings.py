@@ -175,14 +175,10 @@ def _sizes(name: str, value: Any) -> list[int]:
     return list(value)
 
 
-def _data(name: str, value: Any) -> LabeledData:
+def _data(name: str, value: Any) -> LabeledData | float:
     from noiseproof.data.readers.memory import as_data
 
-    return as_data(name, value)
-
-
-def _val(name: str, value: Any) -> LabeledData | float:
-    return value if isinstance(value, int | float) else _data(name, value)
+    return value if name == "val" and isinstance(value, int | float) else as_data(name, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,12 +194,7 @@ class Training:
     )  # fmt: skip
     data: LabeledData = field(
         kw_only=False,
-        metadata=about(
-            "The training set.",
-            _data,
-            panel=DATA,
-            python="Or what `load` takes that is in memory: (X, y), a table, a dataset.",
-        ),
+        metadata=about("The training set.", _data, panel=DATA, python="Or (X, y), a table, a dataset: see `load`."),
     )
     epochs: int = setting(30, "Passes over the training set.", count, option=int)
     batch_size: int | str = setting(
@@ -273,7 +264,7 @@ class Fitting(Training):
     )  # fmt: skip
     val: LabeledData | float | None = setting(
         None, "Share of the training set to hold out, noise included; it picks the best epoch.",
-        checks.optional(_val), panel=DATA,
+        checks.optional(_data), panel=DATA,
         option=float, command=0.1, python="Or a set of its own.",
     )  # fmt: skip
     eval_examples: int | None = setting(

@@ -31,6 +31,8 @@ from noiseproof.training.loop import Loop
 from noiseproof.training.progress import reporter
 from noiseproof.training.settings import Augment, Model, Training, settings_of
 
+WIDE = 2048  # features of a table, as of texts, from which a hidden layer only helps to memorise
+
 
 class Setup:
     """What follows from a call's settings, whatever it trains: where, at what rate, in which folder; the run; the loop.
@@ -123,11 +125,13 @@ def _normalization(data: LabeledData) -> Normalize:
 
 
 def choose_model(model: Model, data: LabeledData) -> Model:
-    """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
+    """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise; texts need no layers."""
     if isinstance(data.inputs, Packed) and isinstance(model, str) and not model.startswith(PREFIX):
         raise InputError(f"no network here takes tokens or dicts of tensors, got model={model!r}; pass one of your own")
     if model != "auto":
         return model
+    if not data.is_image and data.input_shape[0] > WIDE:
+        return "mlp(widths=[])"
     side = min(data.input_shape[1:]) if data.is_image else 0
     return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
 

@@ -156,8 +156,8 @@ def make_bad_inputs(folder: Path) -> None:
     pyarrow.csv.write_csv(pa.table(good), folder / "good.csv")
     (folder / "cut.parquet").write_bytes((folder / "good.parquet").read_bytes()[:-50])
     pq.write_table(pa.table(good | {"label": ["a"] * 40}), folder / "one_class.parquet")
-    pq.write_table(pa.table(good | {"x0": np.where(np.arange(40) == 7, np.nan, values[:, 0])}), folder / "nan.parquet")
-    pq.write_table(pa.table(good | {"x0": ["text"] * 40}), folder / "text.parquet")
+    pq.write_table(pa.table(good | {"x0": np.where(np.arange(40) == 7, np.inf, values[:, 0])}), folder / "inf.parquet")
+    pq.write_table(pa.table(good | {"x0": [*map(str, values[:39, 0]), "n.a"]}), folder / "text.parquet")
     pq.write_table(pa.table(good | {"label": [None] + ["a", "b"] * 19 + ["a"]}), folder / "missing.parquet")
     pq.write_table(pa.table(good | {"label": [0.5, 1.0] * 20}), folder / "fraction.parquet")
     pq.write_table(pa.table({key: value[:0] for key, value in good.items()}), folder / "no_rows.parquet")
@@ -198,7 +198,7 @@ FIT_ERRORS = {  # what is wrong: (arguments, words of the sentence)
     "ragged CSV": (["ragged.csv"], "ragged.csv"),
     "malicious pickle": (["cifar"], "system"),
     "one class": (["one_class.parquet"], "class"),
-    "NaN feature": (["nan.parquet"], "x0"),
+    "infinite feature": (["inf.parquet"], "x0"),
     "text feature": (["text.parquet"], "x0"),
     "missing label": (["missing.parquet"], "row 0"),
     "fractional label": (["fraction.parquet"], "whole"),

@@ -283,7 +283,8 @@ def test_a_test_set_of_complete_numbers_is_encoded_as_the_training_set() -> None
         lambda parts: parts[0].update(median="x"),
         lambda parts: parts[1].update(values=[1, 2]),
         lambda parts: parts[1]["values"].append("more"),
-        lambda parts: parts[5].update(idf=[1.0]),
+        lambda parts: parts[5]["words"].update(idf=[1.0]),
+        lambda parts: parts[5]["pieces"].update(analyzer="letters"),
         lambda parts: parts.pop(),
     ],
 )
