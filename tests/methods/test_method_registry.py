@@ -129,8 +129,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "co_teaching": {"forget_rate": 0.2, "warmup": 10, "exponent": 1.0},
     "crust": {
         "fraction": "auto", "selection": "smallest", "by": "label", "warmup": 5, "every": 1, "weighted": False,
-        "mixup": 0.0,
-    },
+        "mixup": 0.0, "variant": "ours"},
     "early_stop": {"criterion": "agreement", "patience": 5},
     "elr": {"beta": 0.7, "lam": 3.0},
     "forward": CORRECTION,
