@@ -32,9 +32,8 @@ def judged_again(report: LabelReport, known: np.ndarray) -> LabelReport:
     parts = []
     for part in report.parts:
         right = part.model.right(part.evidence)
-        confused = posterior.transition(
-            right, report.labels[part.rows], known[part.rows], posterior.SURE, posterior.LEAST
-        )
+        given, seen = report.labels[part.rows], known[part.rows]
+        confused = posterior.transition(right, given, seen, posterior.SURE, posterior.LEAST, posterior.HALF)
         parts.append(part._replace(model=replace(part.model, transition=confused)))
     return assemble(
         report.labels, report.class_names, parts, report.interval, known=known, ids=report.ids, split=report.split,

@@ -11,7 +11,7 @@ import numpy as np
 
 from noiseproof.data.decisions import DROP, KEEP, RELABEL, decisions_of
 from noiseproof.data.relabel import Relabelled, decisions_csv
-from noiseproof.errors import InputError, unknown
+from noiseproof.errors import InputError, reason, unknown
 from noiseproof.reviewing import progress
 from noiseproof.reviewing.examples import Examples
 from noiseproof.reviewing.items import KINDS, Items
@@ -146,6 +146,9 @@ class Review:
                 self.items, self.examples = items, examples
         except InputError as error:
             self.refreshing["error"] = str(error)
+        except Exception as error:  # a mistake of ours, which the page should not take for success
+            self.refreshing["error"] = f"judging the labels again failed ({reason(error)}); the list is as it was"
+            raise
         finally:
             self.refreshing["running"] = False
 
