@@ -27,6 +27,8 @@ FEW = 3  # of the edges, in the quick test
 GOOD = {  # a call of each verb that would do; nothing is trained
     "demo": [],
     "fit": ["t.csv", "--epochs", "1"],
+    "predict": ["run", "t.csv"],
+    "audit": ["t.csv"],
     "pretrain": ["photos.npz", "--epochs", "1", "--model", "cnn3", "--batch-size", "4"],
     "probe": ["run", "--no-random"],
     "jacobian": ["run", "--examples", "5"],
@@ -94,7 +96,9 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: list[str]) -> None:
     for name in names:
         out = (
-            [] if option == "--out" or verb in ("probe", "jacobian", "corrupt", "review") else ["--out", f"out-{name}"]
+            []
+            if option == "--out" or verb in ("predict", "probe", "jacobian", "corrupt", "review")
+            else ["--out", f"out-{name}"]
         )
         code, err = call(verb, *GOOD[verb], *out, option, EDGES[name])
         assert code in (0, 2), f"{verb} {option} {name}: {err}"
