@@ -472,7 +472,8 @@ def test_policies() -> None:
 def test_policies_are_the_papers() -> None:
     """weak, strong: Appendix A.4 of Liu et al. (2022) and UDA. simclr: B.2 of Zhou et al. (2021), numbers of MoCo v2.
 
-    sane-strong: Section 4 of Zhou et al.: one of 14 operations, done with probability 0.5, five times.
+    sane-strong: Section 4 of Zhou et al.: one of 14 operations, done with probability 0.5, five times. moco-cifar10: MoCo's
+    demonstration on CIFAR-10, with torchvision's own scale and no blur. crop: 224 of 256 pixels, Liu et al., Clothing1M.
     """
     weak = ["RandomCrop(padding=4, mode='zeros', size=None)", "RandomFlip(p=0.5)"]
     resized = [
@@ -489,6 +490,11 @@ def test_policies_are_the_papers() -> None:
         "simclr": [
             *resized, "ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8)",
             "RandomGrayscale(p=0.2)", "GaussianBlur(sigma=(0.1, 2.0), p=0.5, kernel_size=None)",
+        ],
+        "crop": ["RandomCrop(padding=0, mode='zeros', size=(28, 28))", "RandomFlip(p=0.5)"],
+        "moco-cifar10": [
+            resized[0].replace("0.2, 1.0", "0.08, 1.0"), resized[1],
+            "ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8)", "RandomGrayscale(p=0.2)",
         ],
         "sane-strong": [
             *resized, f"RandAugment(num_ops=5, magnitude=(0.0, 10.0), p=0.5, operations={A.STRONG}, space='clsa')",
