@@ -472,8 +472,8 @@ def test_policies() -> None:
 def test_policies_are_the_papers() -> None:
     """weak, strong: Appendix A.4 of Liu et al. (2022) and UDA. simclr: B.2 of Zhou et al. (2021), numbers of MoCo v2.
 
-    sane-strong: Section 4 of Zhou et al.: one of 14 operations, done with probability 0.5, five times. moco-cifar10: MoCo's
-    demonstration on CIFAR-10, with torchvision's own scale and no blur. crop: 224 of 256 pixels, Liu et al., Clothing1M.
+    sane-strong: Section 4 of Zhou et al.: one of 14 operations, done with probability 0.5, five times. moco-cifar10:
+    MoCo's demonstration on CIFAR-10, torchvision's own scale, no blur. crop: 224 of 256 pixels, Liu et al., Clothing1M.
     """
     weak = ["RandomCrop(padding=4, mode='zeros', size=None)", "RandomFlip(p=0.5)"]
     resized = [
