@@ -34,7 +34,7 @@ from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.sop_terms import add, gradients, grow, mapped, margins, noise_term, sop_loss
+from noiseproof.methods.sop_terms import add, gradients, grow, grown, mapped, margins, noise_term, sop_loss
 from noiseproof.methods.waking import AUTO, Waking
 
 VARIANTS = ("paper", "authors")
@@ -128,23 +128,29 @@ class NoiseModel(nn.Module):
         """
         p = logits.softmax(dim=1)
         u, v = self.rows(index, label, p)
-        shown = None
-        if self.training and torch.is_grad_enabled():
-            shown = self.waking.see(p, label, index)  # (B,)
-            visit = torch.ones_like(u) if weight is None else weight.to(u).clamp(max=1)  # (B,)
-            self.pending.append((index, label, *self.moves(p.detach(), u, v, label, visit)))
-        each = sop_loss(p, self.term(u, v, label), label, self.options.variant)
-        return each if shown is None else each * shown
+        if not (self.training and torch.is_grad_enabled()):
+            return sop_loss(p, self.term(u, v, label), label, self.options.variant)
+        shown = self.waking.see(p, label, index)  # (B,)
+        moves = self.moves(p.detach(), u, v, label, weight)
+        self.pending.append((index, label, *moves))
+        u, v = self.ahead(u, "lr_u", moves[0]), self.ahead(v, "lr_v", moves[1])
+        return shown * sop_loss(p, self.term(u, v, label), label, self.options.variant)
 
     def term(self, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
         """s (B, K), Eq. (5); 0 while asleep."""
         return noise_term(u, v, label) * self.waking.awake
 
-    def moves(self, p: Tensor, u: Tensor, v: Tensor, label: Tensor, visit: Tensor) -> list[Tensor]:
+    def moves(self, p: Tensor, u: Tensor, v: Tensor, label: Tensor, weight: Tensor | None) -> list[Tensor]:
         """What moves u (B,) and v (B, K) of each example: its margins where the rate is automatic, else −gradients."""
         found = zip(("lr_u", "lr_v"), margins(p, label), gradients(p, u, v, label, self.options.variant), strict=True)
         chosen = [margin if self.options.automatic(name) else -slope for name, margin, slope in found]
+        visit = torch.ones_like(u) if weight is None else weight.to(u).clamp(max=1)  # (B,)
         return [chosen[0] * visit, chosen[1] * visit[:, None]]
+
+    def ahead(self, value: Tensor, name: str, by: Tensor) -> Tensor:
+        """u or v as this visit leaves it, where the rate is automatic: what the network says now counts at once."""
+        options = self.options
+        return grown(value, options.rate(name, None, 1) * by, options.std) if options.automatic(name) else value
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """φ(p + s) (B, K): the predictions with the noise added."""

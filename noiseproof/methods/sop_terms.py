@@ -78,13 +78,17 @@ def add(tensor: Tensor, at: Tensor, by: Tensor) -> None:
     tensor[at] = tensor[at].clamp(-1, 1)
 
 
-def grow(tensor: Tensor, at: Tensor, by: Tensor, std: float) -> None:
-    """Multiply the rows `at` (B,) by exp(by), repeated ones again, and keep their size in [std², 1].
+def grown(old: Tensor, by: Tensor, std: float) -> Tensor:
+    """old · exp(by), its size kept in [std², 1].
 
-    The ends lie equally far from `std`, where they begin: neither agreement nor contradiction is stored for ever.
+    The ends lie equally far from `std`, where u and v begin: neither agreement nor contradiction is stored for ever.
     """
     least = max(std**2, torch.finfo(torch.float32).tiny)
+    return old.sign() * (old.abs().clamp_min(least).log() + by).exp().clamp(least, 1)
+
+
+def grow(tensor: Tensor, at: Tensor, by: Tensor, std: float) -> None:
+    """Let the rows `at` (B,) grow, repeated ones again."""
     rows, group = at.unique(return_inverse=True)
     old = tensor[rows]
-    total = torch.zeros_like(old).index_add_(0, group, by)
-    tensor[rows] = old.sign() * (old.abs().clamp_min(least).log() + total).exp().clamp(least, 1)
+    tensor[rows] = grown(old, torch.zeros_like(old).index_add_(0, group, by), std)

@@ -49,8 +49,8 @@ def test_text_round_trip(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "described"),
     [
-        ("elr", "elr(beta=0.7, lam=3.0)"),
-        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam=3.0)"),
+        ("elr", "elr(beta=0.7, lam='auto')"),
+        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam='auto')"),
         ("Co-Teaching(forget-rate=1e-1)", "co_teaching(forget_rate=0.1, warmup=10, exponent=1.0)"),
         ("sce(A=-6)", "sce(alpha=0.1, beta=1.0, A=-6.0)"),
         (
@@ -123,7 +123,7 @@ def test_table_is_complete() -> None:
     rows = {row.name: row for row in table()}
     assert sorted(rows) == NAMES
     assert rows["elr"].cls == "ELR"
-    assert rows["elr"].options == {"beta": 0.7, "lam": 3.0}
+    assert rows["elr"].options == {"beta": 0.7, "lam": "auto"}
     assert rows["early_stop"].options == {"criterion": "agreement", "patience": 5}
     assert rows["ce"].options == {}
     assert rows["co_teaching"].needs == "noise rate"

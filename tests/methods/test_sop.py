@@ -175,7 +175,7 @@ def test_reductions(reduction: str) -> None:
     index = torch.arange(5)
     states = []
     for dtype in (torch.float32, torch.float64):
-        criterion = SOPLoss(10, 3, std=0.3, reduction=reduction)
+        criterion = SOPLoss(10, 3, std=0.3, reduction=reduction, lr_u=1.0, lr_v=1.0)
         rows = criterion.model.rows(index, label, logits)
         each = sop_loss(logits.softmax(dim=1), noise_term(*rows, label), label, "authors")
         loss = criterion(logits.to(dtype), label, index)
