@@ -185,8 +185,8 @@ class ELR(Method):
         self.lam = _lam(lam)
 
     def start(self, run: Run) -> None:
-        options = {"beta": self.beta, "lam": self.lam, "val": len(run.val or ())}
-        self.targets = Targets(len(run.data), run.num_classes, run.generator, **options)
+        val = len(run.val or ())
+        self.targets = Targets(len(run.data), run.num_classes, run.generator, beta=self.beta, lam=self.lam, val=val)
 
     def before_epoch(self, run: Run) -> None:
         self.targets.waking.before_epoch(run)
