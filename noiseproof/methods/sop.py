@@ -214,10 +214,12 @@ class SOPLoss(NoiseOptions, nn.Module):
     Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
     of the batch by a rate times the derivative of that example's own losses.
 
-    Differs from the paper: Algorithm 1 moves u and v at the end of an epoch, this at each visit, as the authors' code.
+    Differs from the paper: by default rates are automatic, and u and v wait for the network to memorise; until then the
+    loss of the examples that stand watch is 0. Algorithm 1 moves u and v at the end of an epoch, this at each visit, as
+    the authors' code.
     ε of Eq. (7), which it does not give, is theirs, 1e-4, but 0.1/K for more than 1,000 classes.
-    Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
-    and the state is in the state_dict.
+    Differs from the authors' code: u and v are projected to [−1, 1], where it leaves those beyond without a gradient; a
+    dense optimizer over n × K entries is replaced by an update of the touched rows; the state is in the state_dict.
 
     Args:
         num_examples, num_classes: n, the size of the full training set, and K.
