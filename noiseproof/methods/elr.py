@@ -18,7 +18,7 @@ from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.sop_terms import margins
 from noiseproof.methods.waking import AUTO, Waking
 
-_AUTO_LAM, _CLEARLY = 15.0, 0.2  # λ "auto", once awake, where the target prefers another class to the label by so much
+_AUTO_LAM, _CLEARLY = 1.0, 0.3  # λ "auto" where the target prefers another class to the label by more than this
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
 
 
@@ -37,13 +37,16 @@ def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
     return torch.where(total.isfinite(), beta * target + (1 - beta) * p / total, target)  # Eq. (9)
 
 
-def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | Tensor) -> Tensor:
+def elr(
+    logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | Tensor, weight: float | Tensor = 1.0
+) -> Tensor:
     """CE + λ log(1 − ⟨p, t⟩) of each example, Eq. (6); the gradient flows through p and not through t.
 
-    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K) and target (B, K): (B,).
+    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K), target (B, K), λ and a weight of the
+    cross-entropy, each a number or (B,): (B,).
     """
     agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
-    return F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
+    return weight * F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
 
 
 def soft_labels(target: Tensor) -> Tensor:
@@ -60,8 +63,9 @@ def _lam(lam: Any) -> float | str:
 class Targets(nn.Module):
     """The targets of a training set, and the loss they take part in: what `ELRLoss` and the method share.
 
-    λ = "auto" is 0 until the network memorises (waking.py), and from then on 15 for examples whose target contradicts
-    their label clearly, 0 for the others: a target that wavers is no better than the label.
+    With λ = "auto", all is cross-entropy until the network memorises (waking.py). From then on an example whose target
+    clearly contradicts its label is held to the target, with λ = 1, in place of the label; the others are left to
+    cross-entropy, for a target that wavers is no better than the label.
     """
 
     target: Tensor  # (n, K)
@@ -84,19 +88,14 @@ class Targets(nn.Module):
     def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """The loss of each example (B,); in train mode it moves their targets first."""
         p = clamped_softmax(logits)  # (B, K)
-        target = self.target[index]  # (B, K)
-        if not self.training:
-            return elr(logits, label, p, target, self.strength(target, label))
-        shown = self.waking.see(p, label, index)  # (B,)
-        target = self.target[index] = update_target(target, p, self.beta)
-        return shown * elr(logits, label, p, target, self.strength(target, label))
-
-    def strength(self, target: Tensor, label: Tensor) -> float | Tensor:
-        """λ of each example, for its target (B, K) and label (B,)."""
+        target, shown = self.target[index], torch.ones(())  # (B, K)
+        if self.training:
+            shown = self.waking.see(p, label, index)  # (B,)
+            target = self.target[index] = update_target(target, p, self.beta)
         if not isinstance(self.lam, str):
-            return self.lam
-        contradicts = margins(soft_labels(target), label)[0] > _CLEARLY  # (B,)
-        return _AUTO_LAM * (contradicts & self.waking.awake)
+            return elr(logits, label, p, target, self.lam)
+        held = (margins(soft_labels(target), label)[0] > _CLEARLY) & self.waking.awake  # (B,)
+        return elr(logits, label, p, target, _AUTO_LAM * held, shown * ~held)
 
 
 class ELRLoss(nn.Module):
