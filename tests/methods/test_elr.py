@@ -129,3 +129,22 @@ def test_beliefs_doubt_what_the_network_disagrees_with(make_run: Callable[..., R
     beliefs = method.beliefs(run, torch.full((len(run.data), run.num_classes), 1 / run.num_classes))
     torch.testing.assert_close(beliefs.soft_label.sum(dim=1), torch.ones(len(run.data)))
     assert beliefs.suspicion[:3].tolist() == pytest.approx([0.0, 1.0, 2 / 3])
+
+
+def test_awake_an_example_is_held_to_its_target_or_to_its_label() -> None:
+    """λ = "auto": λ log(1 − ⟨p, t⟩) with λ = 1 where t, as a distribution, contradicts the label by more than 0.3."""
+    loss = ELRLoss(5, 3, reduction="none")  # so few examples that it is awake from the start
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5], [3.0, 0.0, 0.0], [1.0, 0.8, 0.0]], requires_grad=True)
+    label, index = torch.tensor([0, 0, 1, 1]), torch.arange(4)
+    p = logits.softmax(dim=1)
+    found = loss(logits, label, index)
+    expected = F.cross_entropy(logits, label, reduction="none")
+    margin = p.scatter(1, label[:, None], -1.0).max(dim=1).values - p.gather(1, label[:, None])[:, 0]
+    held = margin > 0.3
+    assert held.tolist() == [False, True, True, False]
+    target = 0.3 * p.detach()  # after one visit
+    expected = torch.where(held, torch.log1p(-(p * target).sum(dim=1)), expected)
+    torch.testing.assert_close(found, expected)
+    (ours,) = torch.autograd.grad(found.sum(), logits, retain_graph=True)
+    (theirs,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(ours, theirs)
