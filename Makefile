@@ -1,18 +1,24 @@
-# make demo | test | test-all | check | bench    Each works alone in a fresh clone; nothing else to type.
+# make demo | test | test-all | mutation | check | bench    Each works alone in a fresh clone; nothing else to type.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all mutation check bench clean
 
 demo: .venv/installed
 	$(BIN)/noiseproof demo
 
+# The tests of the review page drive a Chromium, and are skipped where there is none: apt-get install chromium
 test: .venv/installed-dev check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --maxprocesses 4
 
 test-all: .venv/installed-dev check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4
+	$(MAKE) mutation
+
+mutation: .venv/installed-dev
+	rm -rf build/mutation
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from .data import load as load
 from .data import load_pair as load_pair
 from .data import noise as noise
 from .errors import InputError as InputError
+from .estimator import RobustClassifier as RobustClassifier
 from .method import Batch as Batch
 from .method import Beliefs as Beliefs
 from .method import Method as Method
@@ -41,10 +42,13 @@ from .methods.sop_plus import SOPPlus as SOPPlus
 from .pretraining import pretrain as pretrain
 from .pretraining import probe as probe
 from .recipes import recipe as recipe
+from .reviewing import review as review
+from .runs.label_report import LabelReport as LabelReport
 from .runs.loading import load_backbone as load_backbone
 from .runs.loading import load_model as load_model
 from .runs.result import FitResult as FitResult
 from .runs.trained import Predictor as Predictor
+from .training.audit import audit as audit
 from .training.fit import fit as fit
 from .training.interrupt import Interrupted as Interrupted
 

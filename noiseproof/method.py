@@ -92,6 +92,7 @@ class Run:
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
     predicted: Predictions | None = None  # after the last completed epoch, of the training examples evaluated, if any
+    told: dict[str, Tensor] = field(default_factory=dict)  # (m, K) sums over epochs of predictions: of these, and `val`
 
     @property
     def model(self) -> nn.Module:

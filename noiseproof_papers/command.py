@@ -16,13 +16,15 @@ EXAMPLES = """[bold]Examples[/bold]
   noiseproof reproduce sop-fig2
 
   noiseproof reproduce sop-table1 --data data/ --seeds 3 --workers 2
+
+  noiseproof reproduce ledger --out docs/ledger.md
 """
 
 
 @app.command(epilog=EXAMPLES)
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="A figure or a table; none: list them.", show_default=False)
+        str | None, typer.Argument(help="A figure or a table, or ledger; none: list them.", show_default=False)
     ] = None,
     scale: Annotated[
         str | None, typer.Option(help="small (minutes on a laptop) or paper (the exact recipe).", show_default=False)
@@ -38,15 +40,21 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Where the results go; by default results/NAME-SCALE.", show_default=False)
     ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also write the small file of results that docs and ledger cite.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
     from noiseproof.cli.console import show, table, wrote
-    from noiseproof_papers import build, experiments, grid
+    from noiseproof_papers import build, experiments, grid, results
 
     if name is None:
         rows = [(one.name, one.title, one.paper, ", ".join(one.scales)) for one in experiments().values()]
         show(table("Experiments", ("name", "what it shows", "from", "scales"), rows))
+        return
+    if name == "ledger":
+        _write_ledger(out or Path("results") / "ledger.md")
         return
     experiment = build(name)
     folder = out or Path("results") / f"{name}-{scale or experiment.scales[0]}"
@@ -58,3 +66,15 @@ def reproduce(
     if figures is not None:
         show(table(f"{experiment.title} ({experiment.paper})", *figures))
     wrote(outcome.picture, f" and {outcome.results}")
+    if publish:
+        wrote(results.publish(experiment, outcome.results))
+
+
+def _write_ledger(path: Path) -> None:
+    from noiseproof import files
+    from noiseproof.cli.console import wrote
+    from noiseproof_papers import ledger
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, ledger.page())
+    wrote(path)

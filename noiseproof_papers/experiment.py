@@ -34,6 +34,7 @@ class Experiment(ABC):
     scales: ClassVar[tuple[str, ...]] = ("small", "paper")  # sizes it can be run at; the first is the default
 
     timed: ClassVar[bool] = False  # its figures are times: cells must not share the cores
+    kept: ClassVar[tuple[str, ...] | None] = None  # figures that its published results keep, by path; None: all numbers
     kind: ClassVar[str | None] = None  # experiments of one kind have equal figures for equal cells, and share them
 
     @abstractmethod

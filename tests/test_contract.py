@@ -22,6 +22,7 @@ PLAIN = [OPTIONS.get(name, name) for name, cls in methods.registry().items() if 
 WRAPPED = [f"{name}(ce)" for name, cls in methods.registry().items() if issubclass(cls, Wrapper)]
 STACKS = ["early_stop(elr, patience=2)", "early_stop(co_teaching(forget_rate=0.4))", "early_stop(early_stop(mixup))"]
 STACKS += ["early_stop(crust(elr))", "crust(sop)", "crust(ce, mixup=1.0, weighted=True, selection='medoids', every=2)"]
+STACKS += ["crust(ce, variant='authors', fraction=0.5)"]
 STACKS += [
     "label_noise(sop, rate=0.2)",
     "early_stop(label_noise(elr, anneal='cosine'))",

@@ -68,7 +68,7 @@ NO_ARRAY = [*NOTHING, "x", 5, {}, *ODD, [[1], [1, 2]], [object()] * N]
 NO_TENSOR = [*NOTHING, "x", 5, [1, 2], X, *ODD]
 NO_SEED = [value for value in NO_NUMBER if value is not HUGE]
 NO_LIST = [5, object(), "abc", Hostile(), {1: 2}]
-NO_DATA = [5, "x", X, object(), (X, Y), Hostile()]
+NO_DATA = [5, "x", X, object(), (X, Y[:3]), {"a": [1]}, Hostile()]
 NO_FLAG = [None, "yes", 1, 0.5, [], np.ones(2)]
 NO_PATH = [5, None, object(), ["x"], X]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from reference import recipes as printed
 from typer.testing import CliRunner
 
 from noiseproof import methods, models
@@ -42,6 +44,19 @@ def test_a_recipe_is_a_call_of_fit(name: str) -> None:
     models.build(name, (3, 96, 96), 10, **more)
 
 
+def test_the_recipes_of_sop_are_its_authors() -> None:
+    """Table A.1 of Liu et al. (2022), Appendix A.4 and the README of their code."""
+    rates = {name: methods.build(recipe(name)["method"]) for name in FITS if name.startswith("sop")}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar100-asym" in name} == {(0.1, 100)}
+    assert {(one.lr_u, one.lr_v) for name, one in rates.items() if "cifar10-asym" in name} == {(10, 100)}
+    assert {recipe(name)["model"] for name in FITS if "sop-plus" in name} == {"preact_resnet18(variant='sop')"}
+    windows = {
+        name: policy(recipe(name)["augment"], RECIPES[name].image_size or 0).operations[0].size
+        for name in ("sop-clothing1m", "sop-webvision")
+    }
+    assert windows == {"sop-clothing1m": (224, 224), "sop-webvision": (227, 227)}
+
+
 @pytest.mark.parametrize("name", PRETRAINS)
 def test_a_recipe_is_a_call_of_pretrain(name: str) -> None:
     options = recipe(name, "pretrain")
@@ -61,21 +76,53 @@ def test_a_recipe_is_a_call_of_pretrain(name: str) -> None:
     schedule.parse(options["schedule"])
 
 
-def test_the_recipes_of_pretrain_are_the_papers() -> None:
-    """Section 4 and Appendix B of Zhou et al. (2021)."""
-    for name in PRETRAINS:
+def test_every_recipe_of_fit_is_its_papers() -> None:
+    """Each number against a table read off the papers; of a schedule, the rates that it gives."""
+    assert set(FITS) == set(printed.FITS)
+    for name, paper in printed.FITS.items():
+        options = recipe(name)
+        found = [options[key] for key in ("model", "epochs", "batch_size", "lr", "weight_decay", "val")]
+        assert found == [paper.network, paper.epochs, paper.batch, paper.rate, paper.decay, paper.held_out], name
+        assert (options["optimizer"], options["momentum"]) == ("sgd", 0.9), name
+        views = options["augment"]
+        assert (views if isinstance(views, tuple) else (views,)) == paper.views, name
+        factor = schedule.parse(options["schedule"])
+        for epoch in range(paper.epochs):
+            assert factor(schedule.Clock(epoch, paper.epochs)) == pytest.approx(expected_factor(paper, epoch)), name
+        method = methods.build(options["method"])
+        assert {key: getattr(method, key) for key in paper.method} == paper.method, name
+        kept = {"model", "epochs", "batch_size", "lr", "weight_decay", "val", "optimizer", "momentum", "augment"}
+        assert set(options) == kept | {"schedule", "method"}
+
+
+def expected_factor(paper: printed.Printed, epoch: int) -> float:
+    """Of the rate, in an epoch."""
+    if paper.drops in ("cosine", "cosine to a hundredth"):
+        final = 0.01 if paper.drops != "cosine" else 0.0
+        return final + (1 - final) * (1 + math.cos(math.pi * epoch / paper.epochs)) / 2
+    if paper.drops == "a tenth":  # iteration 40,000 of 400,000
+        assert paper.epochs * 50_000 / paper.batch == 400_000
+        return 1.0 if epoch * 50_000 / paper.batch < 40_000 else 0.1
+    return 1.0 if paper.drops == "constant" else 0.1 ** sum(epoch >= drop for drop in paper.drops)
+
+
+def test_every_recipe_of_pretrain_is_its_papers() -> None:
+    assert set(PRETRAINS) == set(printed.PRETRAINS)
+    for name, paper in printed.PRETRAINS.items():
         options = recipe(name, "pretrain")
-        kept = ("model", "batch_size", "lr", "momentum", "weight_decay", "schedule")
-        assert [options[key] for key in kept] == ["resnet50", 256, 0.03, 0.9, 1e-4, "cosine"]
-        cifar = "cifar10" in name
+        kept = ("model", "batch_size", "lr", "momentum", "weight_decay", "optimizer", "schedule", "augment")
+        found = [options[key] for key in kept]
+        chain = "moco-cifar10" if "cifar10" in name else "simclr"  # as in MoCo's demonstration on CIFAR-10: no blur
+        assert found == ["resnet50", 256, 0.03, 0.9, 1e-4, "sgd", "cosine", chain], name
+        assert pretrain.build(options["method"]).groups == (8 if "cifar10" in name else 1), name
+        assert (options["epochs"], RECIPES[name].image_size) == (paper.epochs, paper.images), name
+        assert options.get("crop_sizes") == paper.crops, name
+        assert options.get("mix_augment") == ("sane-strong" if paper.strong else None), name
         method = pretrain.build(options["method"])
-        assert (options["epochs"], method.dictionary_size) == ((2000, 4096) if cifar else (200, 65536))
-        assert method.temperature == 0.2
+        assert {key: getattr(method, key) for key in paper.method} == paper.method, name
         if isinstance(method, SANE):
-            found = (method.sharpness, method.kappa, method.m1, method.m2)
-            assert found == ((0.8, 2, 0, 1) if cifar else (1, 0.1, 0.5, 10))
             assert (method.side, method.mixup, method.p, method.q) == ("query", "momentum", True, True)
-    assert len(PRETRAINS) == 8
+        assert set(options) <= {*kept, "epochs", "method", "crop_sizes", "mix_augment"}
 
 
 def pictures(folder: Path) -> None:
@@ -126,6 +173,18 @@ def test_the_images_are_read_at_the_recipes_size(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     call = json.loads((tmp_path / "run/config.json").read_text())["call"]
     assert call["data"]["input_shape"] == [1, 224, 224]
+
+
+def test_fit_reads_and_crops_photographs_as_the_recipe_says(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in ("cats", "dogs"):
+        pictures(tmp_path / "photos" / name)
+    words = ["--recipe", "sop-clothing1m", "--epochs", "1", "--model", "cnn3(width=4)", "--limit", "12"]
+    arguments = ["fit", str(tmp_path / "photos"), *words, "--out", str(tmp_path / "run"), "--device", "cpu", "-q"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    call = json.loads((tmp_path / "run/config.json").read_text())["call"]
+    assert (call["data"]["input_shape"], call["augment"]) == ([1, 256, 256], "crop")
 
 
 @pytest.mark.parametrize(

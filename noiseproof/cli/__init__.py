@@ -9,7 +9,8 @@ from importlib.metadata import entry_points
 
 from noiseproof.cli.app import app, main
 
-VERBS = ("demo", "fit", "pretrain", "probe", "jacobian", "corrupt", "lists")  # the order of `noiseproof --help`
+# the order of `noiseproof --help`
+VERBS = ("demo", "fit", "predict", "audit", "review", "relabel", "pretrain", "probe", "jacobian", "corrupt", "lists")
 
 for _verb in VERBS:
     importlib.import_module(f"noiseproof.cli.{_verb}")

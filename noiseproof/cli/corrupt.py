@@ -15,7 +15,8 @@ def corrupt(
     source: Annotated[Path, typer.Argument(help="A CSV, Parquet or npz file.")],
     target: Annotated[Path, typer.Argument(help="Where to write the noisy copy.")],
     noise: Annotated[
-        str, typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+        str,
+        typer.Option(help="symmetric:0.4, symmetric-any:0.4, asymmetric:0.4, derangement:0.4, pair:0.2, instance:0.3."),
     ],
     label_column: Annotated[str | None, typer.Option(help="The column that holds the label.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same labels.")] = 0,

@@ -45,7 +45,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     from noiseproof.cli.console import console, show, table, wrote
     from noiseproof.data import load, noise
     from noiseproof.runs.plots import plot_runs
-    from noiseproof.runs.report import write_report
+    from noiseproof.runs.report import found, write_report
     from noiseproof.training.fit import fit
     from noiseproof.training.progress import reporter
 
@@ -82,6 +82,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     header = ["method", *COLUMNS.values()]
     write_report(out / "report.html", shown, picture=picture, table=(header, rows))
     show(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
+    console.print(f"The labels, by elr: {found(shown.report)}", highlight=False)
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
     wrote(picture, f" and {out / 'report.html'}")
     return results

@@ -30,9 +30,9 @@ EXAMPLES = """[bold]Examples[/bold]
 def fit(options: Options, resume: bool, quiet: bool) -> None:
     """Fit a model that does not memorise the wrong labels."""
     from noiseproof import methods
-    from noiseproof.cli.console import show, table, wrote
+    from noiseproof.cli.console import console, show, table, wrote
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
-    from noiseproof.runs.report import caution, figures
+    from noiseproof.runs.report import caution, figures, found
     from noiseproof.training import fit as training
 
     training.refuse_torchrun()
@@ -46,4 +46,5 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
         **values(Fitting, options) | {"method": method},
     )  # fmt: skip
     show(table(f"{method.title()} on {len(result.run.data):,} examples", *figures(result), caption=caution(result)))
-    wrote(folder.path, ": report.html, labels.parquet (labels by suspicion), curves.png, weights")
+    console.print(found(result.report), highlight=False)
+    wrote(folder.path, ": report.html, labels.parquet (labels by probability), curves.png, weights")

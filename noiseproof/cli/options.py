@@ -36,8 +36,10 @@ from noiseproof.training.settings import (
 
 Options = dict[str, Any]
 UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
+AUDIT = "audit.json"  # what an audit leaves in its folder, as fit leaves config.json
 OF_THE_CALL = ("out", "resume", "quiet")
-PATHS = ("data", "test", "labels", "true_labels", "init")  # made absolute: a run may be resumed from another folder
+# made absolute: a run may be resumed from another folder
+PATHS = ("data", "test", "labels", "true_labels", "decisions", "init")
 
 
 def source(help: str, kind: Any = str | None, check: Callable[[str, Any], Any] | None = None) -> Any:
@@ -51,7 +53,10 @@ class Source:
 
     label_column: str | None = source("The column that holds the label.")
     image_column: str | None = source("The column that holds the image.")
-    feature_columns: str | None = source("The columns to use as features: a,b,c; by default all but the label.")
+    feature_columns: str | None = source(
+        "The columns to use as features: a,b,c; by default all but label, true_label, id and a saved index."
+    )
+    kinds: str | None = source("What columns are if not what they look like: zip:category,joined:date,note:text.")
     image_size: int | None = source("Resize images to this many pixels.", int | None, checks.optional(count))
     limit: int | None = source("Use only so many training examples.", int | None, checks.optional(count))
     test: str | None = source("A test set; by default the source's own, else a fifth of the data.")
@@ -61,9 +66,14 @@ class Source:
 class NoisySource(Source):
     """And how to replace or corrupt its labels."""
 
-    noise: str | None = source("Corrupt the labels first: symmetric:0.4, asymmetric:0.4, pair:0.2, instance:0.3.")
+    noise: str | None = source(
+        "Corrupt the labels first: symmetric:0.4, asymmetric:0.4, derangement:0.4, pair:0.2, instance:0.3."
+    )
     labels: str | None = source(
         "Train on the labels of another file, FILE:COLUMN (.csv, .parquet, CIFAR-N .pt); joined by id where it has any."
+    )
+    decisions: str | None = source(
+        "Take what was reviewed as known: a reviewed run or audit, or a table of id, decision and label; joined by id."
     )
     true_labels: str | None = source("Measure by these labels, which are right: FILE:COLUMN, or own, for the source's.")
 
@@ -223,7 +233,8 @@ def saved_command(run: Path) -> Options | None:
     from noiseproof.runs.folder import CONFIG, RunFolder
     from noiseproof.runs.structure import mismatch
 
-    saved = RunFolder(run).config()["command"]
+    path = run / (AUDIT if (run / AUDIT).is_file() and not (run / CONFIG).is_file() else CONFIG)
+    saved = _audited(path) if path.name == AUDIT else RunFolder(run).config()["command"]
     kinds: dict[str, list[Any]] = {}  # the verbs differ in some
     for settings in (Fitting, Pretraining, NoisySource):
         for name, one in settings_of(settings).items():
@@ -231,5 +242,16 @@ def saved_command(run: Path) -> Options | None:
     for name, value in (saved or {}).items():
         fits = mismatch(value, tuple(kinds.get(name, [object]))) is None and "\0" not in str(value)
         if name not in OF_THE_CALL and not fits:
-            raise InputError(f"{run / CONFIG} is damaged: {name} is {str(value)!r:.40}; start afresh in another folder")
+            raise InputError(f"{path} is damaged: {name} is {str(value)!r:.40}; start afresh in another folder")
     return saved
+
+
+def _audited(path: Path) -> Options | None:
+    """The options of the command that made an audit, those that it does not have as they are by default."""
+    from noiseproof import files
+
+    try:
+        saved = files.parse_json(path.read_bytes())["command"]
+        return None if saved is None else dict.fromkeys(settings_of(NoisySource)) | {"seed": 0} | saved
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} is damaged; audit again, into another folder") from None

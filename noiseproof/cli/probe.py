@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app
-from noiseproof.cli.options import Options, Source, with_options
+from noiseproof.cli.options import Source, with_options
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def probe(
         str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
     ] = None,
     k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
+    protocol: Annotated[
+        str, typer.Option(help="The linear classifier: convex (to the optimum), or the SANE paper's cifar10, imagenet.")
+    ] = "convex",
     at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
     export: Annotated[
         Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
@@ -44,7 +47,7 @@ def probe(
 ) -> None:
     """How good a run's features are: k-NN and linear accuracy on the test set, beside those of random weights."""
     from noiseproof.cli.console import wrote
-    from noiseproof.cli.reading import read
+    from noiseproof.cli.reading import data_of, read
     from noiseproof.runs import loading
     from noiseproof.training.setup import match
 
@@ -56,12 +59,12 @@ def probe(
     if run.is_file():
         raise InputError(f"{run} is a file; pass the folder of a finished run of pretrain or fit")
     trained = loading.load_backbone(run, device=device)
-    options = _probed(run, {"data": data, **source})
+    options = data_of(run, {"data": data, **source}, "probe")
     known, asked = read(options, quiet, labeled=False)
     if asked is not None:
         asked = match("test", asked, known)
         assert asked is not None
-        _print_accuracies(trained, known, asked, k, at_random)
+        _print_accuracies(trained, known, asked, at_random, k=k, protocol=protocol)
         if doubts is not None:
             _write_doubts(doubts, trained, known, asked, k)
             wrote(doubts, ", the most suspicious labels first")
@@ -74,30 +77,17 @@ def probe(
         wrote(export)
 
 
-def _probed(run: Path, given: Options) -> Options:
-    """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
-    from noiseproof.cli.reading import command_of
-
-    options = command_of(run)
-    if given["data"] is not None:
-        size, seed = (None, 0) if options is None else (options["image_size"], options["seed"])
-        options = dict.fromkeys(given) | {"image_size": size, "seed": seed}
-    elif options is None:
-        raise InputError(
-            f"the run in {run} was not begun by the command line; pass the data: noiseproof probe {run} DATA"
-        )
-    return options | {key: value for key, value in given.items() if value is not None}
-
-
-def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData, k: int, at_random: bool) -> None:
+def _print_accuracies(
+    trained: Features, known: LabeledData, asked: LabeledData, at_random: bool, *, k: int, protocol: str
+) -> None:
     from noiseproof.cli.console import console, table
     from noiseproof.pretraining import probes
     from noiseproof.runs import loading
 
-    found = {"pre-trained": probes.probe(trained, known, asked, k=k)}
+    found = {"pre-trained": probes.probe(trained, known, asked, k=k, protocol=protocol)}
     if at_random:
         fresh = loading.untrained(trained.architecture, trained.normalize, trained.form)
-        found["random weights"] = probes.probe(fresh, known, asked, k=k)
+        found["random weights"] = probes.probe(fresh, known, asked, k=k, protocol=protocol)
     rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
     title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
     console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))
@@ -105,14 +95,16 @@ def _print_accuracies(trained: Features, known: LabeledData, asked: LabeledData,
 
 def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: LabeledData, k: int) -> None:
     """A table of both sets, what the neighbours among the known say of each label."""
-    from noiseproof.method import Beliefs
+    import torch
+
     from noiseproof.pretraining import probes
-    from noiseproof.runs.label_table import Part, write
+    from noiseproof.training.evaluate import audit_run
 
     bank, classes = trained(known), known.num_classes
+    own = probes.knn(bank, known.labels, k=k, num_classes=classes)
     told = probes.knn(bank, known.labels, trained(asked), k=k, num_classes=classes)
-    write(
-        path,
-        Part(known, probes.neighbourhood(bank, known.labels, k=k, num_classes=classes), "train"),
-        Part(asked, Beliefs.of(told, asked.labels), "test"),
-    )
+    reports = [
+        audit_run(data, [(torch.arange(len(data)), said)], split)
+        for data, said, split in ((known, own, "train"), (asked, told, "test"))
+    ]
+    reports[0].to_parquet(path, reports[1])

@@ -13,12 +13,20 @@ from noiseproof.errors import InputError
 from noiseproof.training.settings import settings_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from noiseproof.data import LabeledData
     from noiseproof.runs.folder import RunFolder
 
 
-def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[LabeledData, LabeledData | None]:
-    """The training set, with the labels and the noise asked for, and the test set; without labels there is none."""
+def read(
+    options: Options, quiet: bool, *, labeled: bool = True, whole: bool = False, decode: bool = True
+) -> tuple[LabeledData, LabeledData | None]:
+    """The training set, with the labels, the noise and the decisions asked for, and the test set.
+
+    Without labels there is no test set. `whole`: where the source has no test set of its own, none is split off.
+    Without `decode`, images stay encoded until they are taken.
+    """
     from noiseproof import data as sources
     from noiseproof.data.readers import relabel
     from noiseproof.training.progress import counting
@@ -26,15 +34,17 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
     reader = {key: options[key] for key in ("label_column", "image_column", "image_size") if options[key] is not None}
     if options["feature_columns"] is not None:
         reader["feature_columns"] = [name.strip() for name in options["feature_columns"].split(",")]
+    if options.get("kinds") is not None:  # runs of an earlier version have none
+        reader["kinds"] = dict(_kind(one) for one in options["kinds"].split(","))
     for name, setting in settings_of(NoisySource).items():
         if setting.check is not None:
             setting.check(f"--{name.replace('_', '-')}", options[name])
     with counting("reading", show=not quiet) as progress:
-        train, test = sources.load_pair(options["data"], labeled=labeled, progress=progress, **reader)
+        train, test = sources.load_pair(options["data"], labeled=labeled, decode=decode, progress=progress, **reader)
         train = train.numbered()
         if options["test"] is not None:
             class_names = train.class_names if train.labeled else None
-            test = sources.load(options["test"], class_names=class_names, progress=progress, **reader)
+            test = sources.load(options["test"], class_names=class_names, decode=decode, progress=progress, **reader)
     if not train.labeled:
         if options["test"] is not None:
             raise InputError(
@@ -44,27 +54,61 @@ def read(options: Options, quiet: bool, *, labeled: bool = True) -> tuple[Labele
         test = None
     else:
         files = {name: options.get(name) for name in ("labels", "true_labels")}
-        rows, rest = (None, None) if test is not None else train.split_rows(0.2, seed=options["seed"])
-        whole, train = train, relabel(train, **files, rows=rows)
+        rows, rest = (None, None) if whole or test is not None else train.split_rows(0.2, seed=options["seed"])
+        everything, train = train, relabel(train, **files, rows=rows)
         if rest is not None:  # a label file need not have labels for them
-            test = relabel(whole, **files, rows=rest)
+            test = relabel(everything, **files, rows=rest)
     if options["limit"] is not None:
         train = train.limit(options["limit"], seed=options["seed"])
     if options.get("noise") is not None:
         train = sources.noise.apply(train, options["noise"], seed=options["seed"])
         if test is not None and test.true_labels is None:  # what is corrupted is taken for right before
             test = test.with_labels(test.labels, true_labels=test.labels)
-    return train, test
+    return (train, test) if options.get("decisions") is None else _decided(options["decisions"], train, test)
+
+
+def _decided(source: str, train: LabeledData, test: LabeledData | None) -> tuple[LabeledData, LabeledData | None]:
+    """Both sets under the labels decided for them, without what was dropped."""
+    from noiseproof.data.decisions import apply, decisions_of, ids_of, keys
+
+    decided = decisions_of(source)
+    known = ids_of(train) if test is None else [*ids_of(train), *keys(ids_of(test), ids_of(train))]
+    if decided.keys().isdisjoint(known):
+        raise InputError(
+            f"{source} has decisions of other data, as of {next(iter(decided))!r}; pass those of a review of this data"
+        )
+    return apply(train, decided), None if test is None else apply(test, decided, beside=train)
+
+
+def reviewed(source: str, data: LabeledData) -> tuple[LabeledData, np.ndarray]:
+    """The data under its own labels without what was dropped, and the classes (n,) decided on, −1 elsewhere."""
+    from noiseproof.data.decisions import decisions_of, known_labels
+
+    data, known = known_labels(data, decisions_of(source))
+    if (known < 0).all():
+        raise InputError(f"{source} has decisions of other data; pass those of a review of this data")
+    return data, known
+
+
+def _kind(text: str) -> tuple[str, str]:
+    """`zip:category` as its two halves."""
+    name, colon, kind = text.rpartition(":")
+    if not colon:
+        raise InputError(f"--kinds must be COLUMN:KIND, got {text!r}; write e.g. zip:category")
+    return name.strip(), kind.strip()
 
 
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
     """One line on stderr: how many examples of which form, for training and for testing, and the network chosen."""
+    from noiseproof.data.labeled import is_table
     from noiseproof.training import distributed
     from noiseproof.training.setup import choose_model
 
     shape = " × ".join(map(str, train.input_shape))
-    kind = "images of" if train.is_image else "rows of"
-    text = f"Read {Path(str(options['data'])).name}: {len(train):,} {kind} {shape}"
+    shape = f"images of {shape}" if train.is_image else f"rows of {shape}"
+    if is_table(train.inputs):
+        shape = f"rows of {len(train.inputs.columns)} columns ({train.input_shape[0]:,} features)"
+    text = f"Read {Path(str(options['data'])).name}: {len(train):,} {shape}"
     if train.labeled:
         text += f", {train.num_classes} classes"
     if test is not None:
@@ -105,7 +149,7 @@ def _fresh(data: str, method: str, seed: int) -> Path:
 
 
 def command_of(run: Path) -> Options | None:
-    """The options of the command that began a run; None if it was begun in Python.
+    """The options of the command that began a run or made an audit; None if that was done in Python.
 
     Raises:
         InputError: there is no run.
@@ -113,3 +157,16 @@ def command_of(run: Path) -> Options | None:
     if not run.is_dir():
         raise InputError(f"there is no folder {run}; pass that of a finished run")
     return saved_command(run)
+
+
+def data_of(run: Path, given: Options, verb: str) -> Options:
+    """How to read the data: that of the run, or what is given, whose labels, columns and noise are its own."""
+    options = command_of(run)
+    if given["data"] is not None:
+        size, seed = (None, 0) if options is None else (options["image_size"], options["seed"])
+        options = dict.fromkeys(given) | {"image_size": size, "seed": seed}
+    elif options is None:
+        raise InputError(
+            f"the run in {run} was not begun by the command line; pass the data: noiseproof {verb} {run} DATA"
+        )
+    return options | {key: value for key, value in given.items() if value is not None}

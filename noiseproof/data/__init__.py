@@ -5,6 +5,7 @@ from noiseproof.data.augment import Normalize
 from noiseproof.data.corrupt import corrupt_table
 from noiseproof.data.images import LazyImages
 from noiseproof.data.labeled import LabeledData
+from noiseproof.data.packing import Tokens
 from noiseproof.data.readers import load, load_labels, load_pair, read_label_file
 from noiseproof.data.sources import InputSource
 
@@ -13,6 +14,7 @@ __all__ = [
     "LabeledData",
     "LazyImages",
     "Normalize",
+    "Tokens",
     "corrupt_table",
     "load",
     "load_labels",

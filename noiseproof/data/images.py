@@ -146,6 +146,18 @@ def decode_image(
         return _channels_first(pixels)
 
 
+def small_copy(encoded: Encoded, name: str, longest: int) -> Image:
+    """One whole image in mode L or RGB, no side longer than so many pixels; a smaller one as it is."""
+    from PIL import Image
+
+    with _decoding(name), _opened(encoded, name) as image:
+        mode = "L" if image.mode in _GRAY else "RGB"
+        image.draft(mode, (2 * longest, 2 * longest))
+        copy = _converted(image, mode)
+        copy.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+        return copy
+
+
 def _channels_first(image: Image) -> np.ndarray:
     """An image in mode L or RGB as (C, H, W)."""
     pixels = np.asarray(image)
@@ -205,6 +217,8 @@ def _decoding(name: str) -> AbstractContextManager[None]:
 def _opened(encoded: Encoded, name: str) -> Image:
     from PIL import Image, UnidentifiedImageError
 
+    if isinstance(encoded, Image.Image):
+        return encoded.copy()  # which may be closed
     with _decoding(name):
         try:
             return Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)

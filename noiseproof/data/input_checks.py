@@ -16,6 +16,7 @@ from torch import Tensor
 from noiseproof.checks import describe, is_dense, require
 from noiseproof.errors import InputError, reason, shown
 
+TEXT = "text"  # the name of the one column of texts that come alone
 BLOCK_BYTES = 1 << 24  # how much of the inputs a check looks at in one go
 
 
@@ -84,6 +85,20 @@ def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
     return array
 
 
+def check_weights(weights: Any, n: int) -> Tensor:
+    """`n` weights as float32, none of them negative or without end, and not all 0."""
+    array = as_array("weights", weights)
+    if array.shape != (n,) or array.dtype.kind not in "iufb":
+        raise InputError(f"weights must be numbers ({n},), one for each example, got {array.dtype} {array.shape}")
+    array = array.astype(np.float32)
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(bad):
+        raise InputError(f"weights must be finite and not negative, got {array[bad[0]]} at row {bad[0]}; mend it")
+    if not array.any():
+        raise InputError("weights are all 0; leave them out, or let some examples count")
+    return torch.from_numpy(array)
+
+
 def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> tuple[str, ...] | None:
     """One distinct name for each of the d features."""
     if names is None:
@@ -104,18 +119,45 @@ def columns_of(inputs: Any) -> dict[str, Any] | None:
     return None if names is None else {str(name): inputs[name] for name in names}
 
 
-def stack_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
-    """The columns of these names, in this order, as features (n, d)."""
+def texts_in(inputs: Any) -> list[str] | None:
+    """Texts (n,), a list or an array of them, as a list; None for anything else.
+
+    Raises:
+        InputError: one is of length zero, or no text.
+    """
+    array = inputs.tolist() if isinstance(inputs, np.ndarray) and inputs.ndim == 1 else inputs
+    if not isinstance(array, list) or not array or not isinstance(array[0], str):
+        return None
+    for row, one in enumerate(array):
+        if not isinstance(one, str) or not one.strip():
+            what = "of length zero" if isinstance(one, str) else f"but {shown(one)}"
+            raise InputError(f"inputs holds a text {what} at row {row}; drop the row, or write what it should be")
+    return array
+
+
+def are_stacked(inputs: Any) -> bool:
+    """Whether this is a dict of tensors or sequences, one for each example, rather than of columns."""
+    return isinstance(inputs, Mapping) and any(map(_is_stack, inputs.values()))
+
+
+def _is_stack(values: Any) -> bool:
+    if isinstance(values, list):
+        return bool(values) and isinstance(values[0], list | Tensor | np.ndarray) and np.ndim(values[0]) > 0
+    return isinstance(values, Tensor | np.ndarray) and values.ndim > 1
+
+
+def whole_columns(columns: Mapping[str, Any], names: Sequence[str]) -> np.ndarray | None:
+    """The columns of these names, in this order, as features (n, d), if all are there and complete numbers."""
     arrays = []
-    for name in texts("feature_names", names):
+    for name in names:
         if name not in columns:
-            raise InputError(f"the feature {name!r} is missing; the columns are {', '.join([*columns][:20])}")
+            return None
         array = as_array(f"column {name!r}", columns[name])
-        if array.ndim != 1 or array.dtype.kind not in "iufb":
-            raise InputError(f"column {name!r} must be numbers (n,), got {array.dtype} {array.shape}; encode it")
+        if array.ndim != 1 or array.dtype.kind not in "iufb" or np.isnan(array).any():
+            return None
         arrays.append(array)
     if len({len(array) for array in arrays}) != 1:
-        raise InputError(f"the columns differ in length ({', '.join(str(len(array)) for array in arrays[:20])})")
+        return None
     return np.column_stack(arrays).astype(np.float64, copy=False)
 
 
@@ -143,8 +185,9 @@ def check_values(array: np.ndarray, *, image: bool, quantities: bool = False) ->
     """What inputs are kept as: uint8, which whole numbers of images must fit in, or float32, which must be finite."""
     if not image and array.dtype.kind in "iu" and not quantities:
         raise InputError(
-            f"inputs {array.shape} are whole numbers without names, which may be codes or tokens, and those are not "
-            "taken; if they are quantities, pass inputs.astype('float32') or feature_names, and images as (n, C, H, W)"
+            f"inputs {array.shape} are whole numbers without names, which may be codes or tokens; if they are "
+            "quantities, pass inputs.astype('float32') or feature_names; tokens as noiseproof.data.Tokens(inputs), and "
+            "images as (n, C, H, W)"
         )
     if not image or array.dtype.kind == "f":
         check_finite(array)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from noiseproof.data.input_checks import as_array, columns_of, parse_inputs, stack_columns
-from noiseproof.data.labeled import LabeledData
+from noiseproof.data.images import LazyImages
+from noiseproof.data.input_checks import TEXT, as_array, columns_of, parse_inputs, texts_in, whole_columns
+from noiseproof.data.labeled import LabeledData, is_table
+from noiseproof.data.packing import Packed, Packing
 from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError, naming
+
+if TYPE_CHECKING:
+    from noiseproof.data.table import Table, TableEncoder
 
 _NEAR, _FAR = 2.0, 16.0  # the largest colour of floats in about 0..1; and one that is on another scale beyond doubt
 
@@ -25,15 +33,22 @@ class InputForm:
         unit: whether images are bytes, which are scaled to 0..1, or floats of about that range; other floats are on a
             scale of their own. None: unknown.
         feature_names: of a table's columns, in order.
+        encoder: what makes features of the columns, where they are more than complete numbers.
+        packing: how tokens, or the tensors of a dict, lie in a row.
     """
 
     shape: tuple[int, ...]
     unit: bool | None = True
     feature_names: tuple[str, ...] | None = None
+    encoder: TableEncoder | None = None
+    packing: Packing | None = None
 
     @classmethod
     def of(cls, data: LabeledData) -> InputForm:
-        return cls(data.input_shape, not data.is_image or colour_range(data.inputs)[1] <= _NEAR, data.feature_names)
+        encoder = data.inputs.encoder if is_table(data.inputs) else None
+        unit = not data.is_image or colour_range(data.inputs)[1] <= _NEAR
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        return cls(data.input_shape, unit, data.feature_names, encoder, packing)
 
     def check(self, name: str, inputs: Inputs) -> None:
         """Raise an InputError if inputs (n, …) are of another shape, or images on another scale."""
@@ -61,9 +76,27 @@ class InputForm:
         """
         if isinstance(inputs, LabeledData):
             return self.match("the data", inputs).inputs
-        columns = columns_of(inputs)
+        if self.packing is not None:
+            return self._packed(inputs)
+        if len(self.shape) == 3 and (pictures := images_in(inputs)) is not None:
+            size = (self.shape[1], self.shape[2])
+            inputs = LazyImages(pictures, size, gray=self.shape[0] == 1, names=[_picture_name(one) for one in pictures])
+        if len(self.shape) == 1 and (sentences := texts_in(inputs)) is not None:
+            inputs = {TEXT: sentences}
+        columns = inputs if is_table(inputs) else columns_of(inputs)
+        if self.encoder is not None:
+            if columns is None:
+                raise InputError(
+                    f"inputs must be a table with the columns {', '.join(self.encoder.kinds)}, got "
+                    f"{type(inputs).__name__}; pass a DataFrame or a dict of columns"
+                )
+            return self._encoded(columns)
         if columns is not None:
-            inputs = stack_columns(columns, self.feature_names or tuple(columns))
+            if len(self.shape) == 3:
+                raise InputError(
+                    f"inputs must be images {self.shape}, got a table; give them as the training set had them"
+                )
+            inputs = self._numbers(columns)
         if not isinstance(inputs, InputSource):
             inputs = as_array("inputs", inputs)
         shape = tuple(inputs.shape)
@@ -76,13 +109,66 @@ class InputForm:
         self.check("the batch", given)
         return given
 
+    def _packed(self, inputs: Any) -> Packed:
+        """Tokens, or a dict of tensors, as those of the training set were packed."""
+        assert self.packing is not None
+        if isinstance(inputs, Packed):
+            return inputs.bound(self.packing)
+        if self.packing.tokenizer is not None:
+            from noiseproof.data.columns import to_arrow
+            from noiseproof.data.tokenizing import tokenize
+
+            columns = columns_of(inputs) or {}
+            name = next((name for name in (*(self.feature_names or ()), TEXT) if name in columns), None)
+            sentences = texts_in(inputs if name is None else to_arrow(name, columns[name]).to_pylist())
+            inputs = inputs if sentences is None else tokenize(sentences, self.packing.tokenizer)
+        return Packed.of(inputs if isinstance(inputs, Mapping) else {"": inputs}, self.packing)
+
+    def _encoded(self, columns: Table | dict[str, Any]) -> Inputs:
+        """The features that the training rows' encoder makes of columns."""
+        from noiseproof.data.table import Table
+
+        assert self.encoder is not None
+        if not isinstance(columns, Table):
+            if all(len(column) == 0 for column in columns.values()):
+                return torch.zeros(0, *self.shape)
+            columns = Table.read(columns, tuple(self.encoder.kinds), self.encoder.kinds)
+        table = columns.bound(self.encoder)
+        self.encoder.warn_of_unseen(table.columns)
+        return table
+
+    def _numbers(self, columns: Table | dict[str, Any]) -> Any:
+        """Columns (n, d) that were complete numbers in the training set, and must be so again."""
+        from noiseproof.data.table import Table
+
+        if isinstance(columns, Table):
+            return columns.numbers()
+        names = self.feature_names or tuple(columns)
+        whole = whole_columns(columns, names)
+        return Table.read(columns, names).numbers() if whole is None else whole
+
     def match(self, name: str, data: LabeledData) -> LabeledData:
         """The data in this form: features by name, and in order.
 
         Raises:
             InputError: it lacks a feature, or is of another form.
         """
-        if self.feature_names is not None:
+        if self.packing is not None:
+            with naming(f"{name} does not match the training set"):
+                if self.packing.tokenizer is not None:
+                    from noiseproof.data.tokenizing import tokenized
+
+                    data = tokenized(name, data, self.packing.tokenizer)
+                if not isinstance(data.inputs, Packed):
+                    raise InputError(
+                        f"its inputs are {data.input_shape}, no tokens or dict of tensors; pass them alike"
+                    )
+                data = data.with_inputs(data.inputs.bound(self.packing))
+        elif self.encoder is not None:
+            with naming(f"{name} does not match the training set"):
+                data = data.encoded_by(self.encoder)
+            self.encoder.warn_of_unseen(data.inputs.columns)  # type: ignore[union-attr]
+        elif self.feature_names is not None:
             with naming(f"{name} does not match the training set"):
                 data = data.with_features(self.feature_names)
         self.check(name, data.inputs)
@@ -91,12 +177,33 @@ class InputForm:
     def state(self) -> dict[str, Any]:
         """For a file; `from_state` reads it."""
         names = None if self.feature_names is None else list(self.feature_names)
-        return {"input_shape": list(self.shape), "unit": self.unit, "feature_names": names}
+        encoder = None if self.encoder is None else self.encoder.state()
+        packing = None if self.packing is None else self.packing.state()
+        parts = {"feature_names": names, "encoder": encoder, "packing": packing}
+        return {"input_shape": list(self.shape), "unit": self.unit, **parts}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> InputForm:
         names = state.get("feature_names")  # files of an earlier version have neither names nor scale
-        return cls(tuple(state["input_shape"]), state.get("unit"), None if names is None else tuple(names))
+        encoder = None
+        if state.get("encoder") is not None:
+            from noiseproof.data.table import TableEncoder
+
+            encoder = TableEncoder.from_state(state["encoder"])
+        packing = None if state.get("packing") is None else Packing.from_state(state["packing"])
+        names = None if names is None else tuple(names)
+        return cls(tuple(state["input_shape"]), state.get("unit"), names, encoder, packing)
+
+
+def images_in(inputs: Any) -> list[Any] | None:
+    """Paths of image files, or images of Pillow's, one or several, as a list; None for anything else."""
+    given = inputs if isinstance(inputs, list | tuple) else [inputs]
+    pictures = bool(given) and all(isinstance(one, str | os.PathLike) or hasattr(one, "getbands") for one in given)
+    return [Path(one) if isinstance(one, str | os.PathLike) else one for one in given] if pictures else None
+
+
+def _picture_name(picture: Any) -> str:
+    return str(picture) if isinstance(picture, Path) else "the image"
 
 
 def colour_range(inputs: Inputs) -> tuple[float, float]:

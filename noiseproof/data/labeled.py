@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
@@ -12,18 +12,25 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.data.input_checks import (
+    TEXT,
+    are_stacked,
     as_array,
     check_feature_names,
     check_ids,
     check_shape,
+    check_weights,
     columns_of,
     parse_inputs,
-    stack_columns,
     texts,
+    texts_in,
+    whole_columns,
 )
 from noiseproof.data.label_checks import check_class_names, check_classes, parse_labels, parse_pair
 from noiseproof.data.sources import Inputs, InputSource, select, take
 from noiseproof.errors import InputError
+
+if TYPE_CHECKING:
+    from noiseproof.data.table import Table, TableEncoder
 
 UNLABELED = ("unlabelled",)  # the class names of data without labels
 
@@ -32,22 +39,27 @@ class LabeledData:
     """A labelled data set, checked once here and trusted everywhere else.
 
     Args:
-        inputs: images (n, C, H, W), uint8 or float, or features (n, d); a tensor, an array, a table of numbers (a
-            DataFrame, a dict of columns: their names become `feature_names`), or an `InputSource` (lazily decoded
-            images, a memory map). uint8 images are kept as they are, without a copy (so do not write into the array
-            afterwards); everything else becomes float32. Data lives on the CPU.
+        inputs: images (n, C, H, W), uint8 or float, or features (n, d); a tensor, an array, a table (a DataFrame, a
+            dict of columns: their names become `feature_names`), or an `InputSource` (lazily decoded images, a memory
+            map). uint8 images are kept as they are, without a copy (so do not write into the array afterwards);
+            numbers become float32. A table with categories, gaps, dates or texts becomes a `Table`, which encodes
+            them by the rows it is trained on, and so do texts (n,). A dict of tensors (n, …), or of sequences, is what
+            a model takes by name; tokens alone are `noiseproof.data.Tokens`. Data lives on the CPU.
         labels: (n,) whole numbers 0..K-1, or texts, which become the class names in sorted order. None: there are
             none (`labeled` is False), which is enough to pre-train on.
         true_labels: (n,) the right labels where they are known, in the same terms; used to measure, never to train.
         class_names: K names; default the texts, else "0".."K-1".
         ids: n distinct names of the examples, e.g. file names.
+        weights: (n,) how much each example counts in training, 0 or more; 2 is as if it were there twice.
         feature_names: d distinct names of the features; another set's are then matched by name, not by position. Of
             a table, the columns to use.
+        kinds: what some columns of a table are, where that is not what they look like: "number", "category", "date"
+            or "text", e.g. {"zip": "category"}.
         allow_empty: accept classes that have no example, as a test set or a rare class may.
 
     Attributes:
         inputs, labels (n,) int64 (all 0 where there are none), true_labels (n,) int64 or None, class_names, ids,
-        feature_names.
+        weights (n,) float32 or None, feature_names.
 
     Raises:
         InputError: on anything that does not fit, naming the argument, the position and the remedy.
@@ -61,20 +73,16 @@ class LabeledData:
         true_labels: Any = None,
         class_names: Sequence[str] | None = None,
         ids: Sequence[Any] | None = None,
+        weights: Any = None,
         feature_names: Sequence[str] | None = None,
+        kinds: Mapping[str, str] | None = None,
         allow_empty: bool = False,
     ) -> None:
         checks.boolean("allow_empty", allow_empty)
-        columns = columns_of(inputs)
-        if columns is not None:
-            feature_names = tuple(columns) if feature_names is None else feature_names
-            inputs = stack_columns(columns, feature_names)
-        quantities = feature_names is not None
-        self.inputs: Inputs = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs, quantities=quantities)
-        check_shape(self.inputs.shape)
-        n = self.inputs.shape[0]
+        self.inputs, self.feature_names = _read_inputs(inputs, feature_names, kinds)
+        n = len(self.inputs)
         self.ids: list[Any] | None = None if ids is None else check_ids(ids, n)
-        self.feature_names = check_feature_names(feature_names, self.input_shape)
+        self.weights: Tensor | None = None if weights is None else check_weights(weights, n)
         self.true_labels: Tensor | None = None
         self.class_names: tuple[str, ...] = UNLABELED
         if labels is None:
@@ -152,6 +160,7 @@ class LabeledData:
             labels=self.labels.index_select(0, rows),
             true_labels=None if self.true_labels is None else self.true_labels.index_select(0, rows),
             ids=None if self.ids is None else [self.ids[i] for i in rows.tolist()],
+            weights=None if self.weights is None else self.weights.index_select(0, rows),
         )
 
     def split(self, fraction: float, seed: int = 0) -> tuple[LabeledData, LabeledData]:
@@ -226,14 +235,38 @@ class LabeledData:
             InputError: one of them is missing.
         """
         own = self.feature_names
-        if own is None or own == feature_names:
+        if own is None or (own == feature_names and isinstance(self.inputs, Tensor)):
             return self
         missing = [name for name in feature_names if name not in own]
         if missing:
             raise InputError(f"the feature {missing[0]!r} is missing; its features are {', '.join(own[:20])}")
         columns = torch.tensor([own.index(name) for name in feature_names])
-        inputs = self.inputs if isinstance(self.inputs, Tensor) else self.inputs.take(torch.arange(len(self)))
+        inputs = self.inputs
+        if isinstance(inputs, InputSource):
+            inputs = inputs.numbers() if is_table(inputs) else inputs.take(torch.arange(len(self)))
         return self._with(inputs=inputs.index_select(1, columns), feature_names=feature_names)
+
+    def with_inputs(self, inputs: Inputs) -> LabeledData:
+        """The same examples with the same inputs, laid out in another way."""
+        return self._with(inputs=inputs)
+
+    def encoded_by(self, encoder: TableEncoder) -> LabeledData:
+        """The same examples with the features that an encoder fitted on other rows of such a table gives them.
+
+        Raises:
+            InputError: a column is missing, or of another kind.
+        """
+        inputs = self.inputs
+        if not is_table(inputs):
+            if self.feature_names is None:
+                raise InputError(
+                    f"it has no names of columns, the training set had {', '.join(encoder.kinds)}; add them"
+                )
+            from noiseproof.data.table import Table
+
+            rows = take(inputs, torch.arange(len(self))).numpy()
+            inputs = Table.read(dict(zip(self.feature_names, rows.T, strict=True)))
+        return self._with(inputs=inputs.bound(encoder), feature_names=tuple(encoder.kinds))
 
     def with_class_names(self, class_names: Sequence[str]) -> LabeledData:
         """The same data with its classes, in their order, called otherwise."""
@@ -263,6 +296,40 @@ class LabeledData:
         if len(bad):
             raise InputError(f"index must lie in 0..{n - 1}, got {array[bad[0]]} at position {bad[0]}")
         return torch.from_numpy(array.astype(np.int64))
+
+
+def is_table(inputs: Any) -> TypeGuard[Table]:
+    """Whether inputs are raw columns; asked without importing what reads them."""
+    return getattr(inputs, "columns", None) is not None and isinstance(inputs, InputSource)
+
+
+def _read_inputs(
+    inputs: Any, names: Sequence[str] | None, kinds: Mapping[str, str] | None
+) -> tuple[Inputs, tuple[str, ...] | None]:
+    """Inputs of any make, as they are kept, and the names of their features or columns."""
+    if (sentences := texts_in(inputs)) is not None:
+        inputs, kinds = {TEXT: sentences}, {TEXT: "text"}
+    elif are_stacked(inputs):
+        from noiseproof.data.packing import Packed
+
+        inputs = Packed.of(inputs)
+    columns = None if isinstance(inputs, InputSource) else columns_of(inputs)
+    if columns is not None:
+        names = tuple(columns) if names is None else texts("feature_names", names)
+        whole = whole_columns(columns, names) if kinds is None else None
+        if whole is None:
+            from noiseproof.data.table import Table
+
+            inputs = Table.read(columns, names, kinds)
+        else:
+            inputs = whole
+    elif kinds is not None:
+        raise InputError("kinds are those of a table's columns; pass a DataFrame or a dict of columns")
+    if is_table(inputs):
+        return inputs, tuple(inputs.columns)
+    kept = inputs if isinstance(inputs, InputSource) else parse_inputs(inputs, quantities=names is not None)
+    check_shape(kept.shape)
+    return kept, check_feature_names(names, tuple(kept.shape[1:]))
 
 
 def rows_by_class(labels: np.ndarray, num_classes: int) -> list[np.ndarray]:

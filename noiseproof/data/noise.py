@@ -231,19 +231,19 @@ def _to_natural(labels: Any, rate: float, names: Sequence[str], inputs: Any, **r
     return asymmetric(labels, rate, mapping=natural_mapping(names, inputs, **rest), **rest)
 
 
-# name: how to corrupt labels y at a rate, given class names, inputs x, num_classes and seed; whether it looks at x's
-# values, at their shape and the names, or at neither
+# name: how to corrupt labels y at a rate, given names, inputs x, num_classes and seed; what of x and names it looks at
 KINDS: dict[str, tuple[Callable[..., Noisy], str]] = {
     "symmetric": (lambda y, rate, names, x, **rest: symmetric(y, rate, **rest), "neither"),
     "symmetric-any": (lambda y, rate, names, x, **rest: symmetric(y, rate, include_self=True, **rest), "neither"),
     "asymmetric": (_to_natural, "shape"),
+    "derangement": (lambda y, rate, names, x, **r: asymmetric(y, rate, mapping=derangement(**r), **r), "neither"),
     "pair": (lambda y, rate, names, x, **rest: pair_flip(y, rate, **rest), "neither"),
     "instance": (lambda y, rate, names, x, **rest: instance_dependent(y, rate, x, **rest), "values"),
 }
 
 
 def parse(spec: str) -> Spec:
-    """Read `kind:rate`, e.g. `symmetric:0.4`; the kinds are symmetric, symmetric-any, asymmetric, pair, instance."""
+    """Read `kind:rate`, e.g. `symmetric:0.4`; the kinds are those of `KINDS`."""
     require(isinstance(spec, str), "noise", spec, "text such as 'symmetric:0.4'")
     kind, colon, rate = spec.strip().partition(":")
     kind = kind.strip().lower().replace("_", "-")
@@ -265,7 +265,7 @@ def corrupt(
 ) -> Noisy:
     """Corrupt labels as a text like `symmetric:0.4` says.
 
-    `asymmetric` uses `natural_mapping`; `symmetric-any` draws the new label from all classes.
+    `asymmetric` uses `natural_mapping`, `derangement` a random one; `symmetric-any` draws from all classes.
     """
     kind, rate = spec if isinstance(spec, Spec) else parse(spec)
     return KINDS[kind][0](labels, rate, class_names, inputs, num_classes=num_classes, seed=seed)

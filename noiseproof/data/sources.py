@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,12 +15,19 @@ from torch import Tensor
 
 COPY_LIMIT = 64 << 20  # bytes: a subset of a smaller tensor is copied, of a larger one it is a view by index
 
+AHEAD = 2  # batches that are read while another is used
+
 
 class InputSource(ABC):
     """Something with a shape (n, ...) and a dtype that hands out rows.
 
     Subclass it for inputs that are not one tensor in memory; `LabeledData` trusts what it says.
     """
+
+    ready = False  # whether rows are on the scale that networks take, so that nothing normalises them
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     @property
     @abstractmethod
@@ -33,6 +43,23 @@ class InputSource(ABC):
     def take(self, index: Tensor) -> Tensor:
         """Rows (B, ...) at the positions `index` (B,)."""
 
+    def select(self, rows: Tensor) -> Inputs:
+        """Some rows (m,) as inputs of their own."""
+        return Rows(self, rows)
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """What `take` gives for one batch after another, read ahead in a thread."""
+        reader, reading = ThreadPoolExecutor(1), deque[Future[Tensor]]()
+        try:
+            for rows in batches:
+                reading.append(reader.submit(self.take, rows))
+                if len(reading) > AHEAD:
+                    yield reading.popleft().result()
+            while reading:
+                yield reading.popleft().result()
+        finally:
+            reader.shutdown(cancel_futures=True)
+
 
 Inputs: TypeAlias = Tensor | InputSource
 
@@ -40,6 +67,11 @@ Inputs: TypeAlias = Tensor | InputSource
 def take(inputs: Inputs, index: Tensor) -> Tensor:
     """Rows of a tensor or of a source."""
     return inputs.index_select(0, index) if isinstance(inputs, Tensor) else inputs.take(index)
+
+
+def origin(inputs: Inputs, row: int) -> tuple[Inputs, int]:
+    """What a row of inputs is a row of, where they are some rows of others."""
+    return (inputs.base, int(inputs.rows[row])) if isinstance(inputs, Rows) else (inputs, row)
 
 
 class Rows(InputSource):
@@ -50,6 +82,7 @@ class Rows(InputSource):
         self.rows = rows  # (m,)
         if isinstance(base, Rows):
             self.base, self.rows = base.base, base.rows.index_select(0, rows)
+        self.ready = getattr(base, "ready", False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,6 +94,11 @@ class Rows(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         return take(self.base, self.rows.index_select(0, index))
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        if isinstance(self.base, Tensor):
+            return super().stream(batches)
+        return self.base.stream([self.rows.index_select(0, rows) for rows in batches])
 
 
 @dataclass(eq=False, repr=False)
@@ -89,4 +127,34 @@ def select(inputs: Inputs, rows: Tensor) -> Inputs:
     """The inputs at `rows` (m,): a copy where that is cheap, else a view by index."""
     if isinstance(inputs, Tensor) and inputs.nbytes <= COPY_LIMIT:
         return inputs.index_select(0, rows)
-    return Rows(inputs, rows)
+    return Rows(inputs, rows) if isinstance(inputs, Tensor) else inputs.select(rows)
+
+
+class Ahead:
+    """Takes rows of inputs; batches that were announced, in their order, are read ahead by what reads the source.
+
+    Whoever reads, and however far ahead, a batch is what `take` gives: a run that is resumed announces its batches
+    again, and goes on in the middle.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        self.batches: Sequence[Tensor] = ()
+        self.at = 0  # the batch that comes next
+        self.stream: Iterator[Tensor] | None = None
+
+    def announce(self, batches: Sequence[Tensor]) -> None:
+        """The batches that will be taken, these very tensors, from one of them on."""
+        self.batches, self.at, self.stream = batches, 0, None
+
+    def take(self, rows: Tensor) -> Tensor:
+        if isinstance(self.inputs, Tensor):
+            return take(self.inputs, rows)
+        if self.stream is None:
+            self.at = next((at for at, batch in enumerate(self.batches) if batch is rows), len(self.batches))
+            if self.at < len(self.batches):
+                self.stream = self.inputs.stream(self.batches[self.at :])
+        if self.stream is None or self.at >= len(self.batches) or self.batches[self.at] is not rows:
+            return self.inputs.take(rows)
+        self.at += 1
+        return next(self.stream)

@@ -8,7 +8,12 @@ Labels", NeurIPS 2020. Algorithm 1, in every `every`-th epoch after a warm-up, c
     V_j: the examples nearest to j ∈ S;  weight r_j = |V_j|
     x̂ = λ x_i + (1 − λ) x_j,  ŷ = λ y_i + (1 − λ) y_j,  i ∈ V_j at random       Eq. (11)
 
-The authors' code does not choose medoids, as the paper says, but the most central points; see `selection`.
+The authors' code does not choose medoids, as the paper says, but the most central points; see `selection`. In other
+things, too, it is not Algorithm 1, and `variant="authors"` is what it does, class by class of the observed labels:
+
+    g_i = Wᵀ(p_i − y_i), of augmented images in training mode
+    S: the k · n_c examples of the least Σ_j ‖g_i − g_j‖;  weight n_c, normalised in each batch
+    x̂ = λ x_i + (1 − λ) x_j, j any example of the label of i, λ ~ Beta(1, 0.1) a batch;  ŷ = y_i = y_j
 """
 
 from __future__ import annotations
@@ -20,15 +25,18 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.coreset import facility_location
-from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.models.backbone import Backbone
+from noiseproof.models.inference import in_mode
 
 SELECTIONS = ("smallest", "central", "trimmed", "medoids")
 ALONE = ("smallest", "trimmed")  # selections without clusters
 GROUPS = ("label", "prediction")
+VARIANTS = ("ours", "authors")
 _LEAST = 0.1  # of the examples, that an automatic fraction selects
 
 
@@ -40,6 +48,9 @@ class CRUST(Wrapper):
     Differs from the paper: the defaults are what removed wrong labels in our measurements (docs/methods/crust.md), not
     its medoids of predicted classes with weights.
     Differs from the authors' code: `selection="medoids"` is greedy by marginal gains; theirs, by totals, is "central".
+    With `variant="authors"` no more than this: the gradients of a last, smaller batch are not scaled up by its size; a
+    class's share is rounded, theirs is cut off. Their weight, the number of examples of the class whose gradient of the
+    batch's mean loss is nearer than 2, is n_c: such gradients have a B-th of the length, and all are that near.
 
     Args:
         inner: the method to train with; it must not select examples of its own.
@@ -53,6 +64,8 @@ class CRUST(Wrapper):
         every: epochs between selections, at least 1.
         weighted: weigh each example by how many it represents. Not with "smallest" and "trimmed", where it is one.
         mixup: α of Eq. (11), again not with these two; 0 to train on the selected examples themselves.
+        variant: "authors" selects, weighs and mixes as their code, which leaves `fraction` (theirs: 0.5), `warmup` and
+            `every` to choose. For one network that is a `Backbone`.
 
     Raises:
         InputError: an argument outside its range, or an inner method that selects examples.
@@ -78,6 +91,7 @@ class CRUST(Wrapper):
         every: int = 1,
         weighted: bool = False,
         mixup: float = 0.0,
+        variant: str = "ours",
     ) -> None:
         super().__init__(inner)
         if any(isinstance(part, CRUST) for part in inner.modules()):
@@ -90,7 +104,15 @@ class CRUST(Wrapper):
         self.warmup, self.every = checks.integer("warmup", warmup, 1), checks.integer("every", every, 1)
         self.weighted = checks.boolean("weighted", weighted)
         self.mixup = checks.number("mixup", mixup, 0)
-        self.looks_up_labels = self.mixup > 0  # of those it mixes in
+        self.variant = checks.choice("variant", variant, VARIANTS)
+        self.looks_up_labels = self.mixup > 0 or variant == "authors"  # of those it mixes in
+        if variant == "authors" and (selection, by, self.weighted, self.mixup) != ("smallest", "label", False, 0):
+            raise InputError(
+                "variant='authors' has a selection, classes, weights and mixup of its own; leave out selection, by, "
+                "weighted and mixup"
+            )
+        if variant == "authors" and inner.num_models > 1:
+            raise InputError(f"variant='authors' is for one network, {inner.title()} trains several; take another")
         if selection in ALONE and (self.weighted or self.mixup):
             raise InputError(
                 f"selection={selection!r} lets an example stand for itself alone, with none to weigh it by or mix it "
@@ -115,6 +137,9 @@ class CRUST(Wrapper):
         if since % self.every == 0 or not self.chosen.any():
             self._select(run)
         index = self.chosen.nonzero().squeeze(1).cpu()
+        if self.variant == "authors":
+            label = run.data.labels.cpu()
+            return Selection(index, torch.bincount(label)[label[index]].float())
         if not self.weighted:
             return Selection(index)
         owner = self.owner.cpu()
@@ -126,12 +151,14 @@ class CRUST(Wrapper):
 
     def _select(self, run: Run) -> None:
         """Choose the examples of the epochs to come."""
-        predicted, label = run.predict(), run.data.labels.cpu()  # (n, K), (n,)
-        guess = predicted.argmax(dim=1)
+        label = run.data.labels.cpu()  # (n,)
+        rows, guess = self._gradients(run, label)
         fraction = max(_LEAST, float((guess == label).float().mean())) if self.fraction == "auto" else self.fraction
         groups = (label if self.by == "label" else guess).unique(return_inverse=True)[1]
-        rows, share = last_layer_gradients(predicted, label), float(fraction)
-        if self.selection == "smallest":
+        share = float(fraction)
+        if self.variant == "authors":
+            coreset = facility_location(rows, share, algorithm="central", groups=groups)
+        elif self.selection == "smallest":
             coreset = nearest_to_centre(rows, share, groups=groups, centre=torch.zeros(rows.shape[1]))
         elif self.selection == "trimmed":
             coreset = nearest_to_centre(rows, share, groups=groups)
@@ -146,7 +173,44 @@ class CRUST(Wrapper):
         self.rounds += 1
         self._clusters = None
 
+    def _gradients(self, run: Run, label: Tensor) -> tuple[Tensor, Tensor]:
+        """What examples are selected by (n, D), and the classes that the network predicts (n,)."""
+        if self.variant == "ours":
+            predicted = run.predict()  # (n, K)
+            return last_layer_gradients(predicted, label), predicted.argmax(dim=1)
+        if not isinstance(run.model, Backbone):
+            raise InputError(
+                f"variant='authors' needs a network of features and a head, got {type(run.model).__name__}; derive it "
+                "from noiseproof.models.Backbone, or leave out variant"
+            )
+        assert run.inputs is not None
+        found = []
+        with in_mode(run.model, training=True):  # as theirs, which also moves the running statistics
+            for part in torch.arange(len(label)).tensor_split(-(-len(label) // run.batch_size)):
+                rows, logits = feature_gradients(run.model, run.inputs(part)[0], label[part].to(run.device))
+                found.append((rows.cpu(), logits.argmax(dim=1).cpu()))
+        rows, guess = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return rows, guess
+
+    def _loss_as_authors(self, run: Run, batch: Batch) -> Tensor:
+        """The inner method's on images mixed within their observed label, which stays; weights of mean 1 in a batch."""
+        assert run.inputs is not None
+        assert batch.weight is not None
+        views = batch.views
+        if run.epoch > self._warm(run):  # theirs mix from the epoch after the first selection on
+            label = run.data.labels.cpu()
+            order, size = label.argsort(stable=True), torch.bincount(label)
+            own = label[batch.index.cpu()]
+            draw = (torch.rand(len(own), generator=run.generator, dtype=torch.float64) * size[own]).long()
+            partner = order[(size.cumsum(0) - size)[own] + draw]
+            lam = sample_lam(1.0, run.generator, 0.1)
+            others = run.inputs(partner)
+            views = tuple(lam * one + (1 - lam) * other for one, other in zip(views, others, strict=True))
+        return self.inner.loss(run, Batch(views, batch.label, batch.index, batch.weight / batch.weight.mean()))
+
     def loss(self, run: Run, batch: Batch) -> Tensor:
+        if self.variant == "authors" and run.epoch >= self._warm(run):
+            return self._loss_as_authors(run, batch)
         if self.mixup == 0 or run.epoch < self._warm(run):
             return self.inner.loss(run, batch)
         lam = sample_lam(self.mixup, run.generator)

@@ -16,10 +16,10 @@ from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run
 
 
-def sample_lam(alpha: float, generator: torch.Generator) -> float:
-    """One draw of Beta(α, α), by inverse transform: torch has no Beta that takes a generator."""
+def sample_lam(alpha: float, generator: torch.Generator, beta: float | None = None) -> float:
+    """One draw of Beta(α, β), β = α if not given, by inverse transform: torch has no Beta that takes a generator."""
     uniform = torch.rand((), generator=generator, dtype=torch.float64).item()
-    return float(betaincinv(alpha, alpha, uniform))
+    return float(betaincinv(alpha, alpha if beta is None else beta, uniform))
 
 
 def mixup(x: Tensor, lam: float, permutation: Tensor) -> Tensor:

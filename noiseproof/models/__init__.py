@@ -11,7 +11,7 @@ Images of one channel work everywhere. Weights come from PyTorch's global genera
 from noiseproof.models.backbone import Backbone, prefers_channels_last
 from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
-from noiseproof.models.registry import Row, build, names, table
+from noiseproof.models.registry import Row, build, from_text, names, table
 from noiseproof.models.resnet import PreActResNet, ResNet
 from noiseproof.models.shallow import ShallowNet
 from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
@@ -31,6 +31,7 @@ __all__ = [
     "Row",
     "ShallowNet",
     "build",
+    "from_text",
     "names",
     "prefers_channels_last",
     "table",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+from noiseproof.data.sources import Ahead
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
@@ -16,16 +18,21 @@ if TYPE_CHECKING:
 _BLOCK = 2**20  # input values evaluated at once: enough to keep a device busy, few enough that activations stay small
 
 
-@contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> AbstractContextManager[None]:
     """Put a module and all its children into eval mode, and each back into its own mode afterwards."""
+    return in_mode(module, training=False)
+
+
+@contextmanager
+def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
+    """Put a module and all its children into training or eval mode, and each back into its own mode afterwards."""
     modes = [(child, child.training) for child in module.modules()]
-    module.eval()
+    module.train(training)
     try:
         yield
     finally:
-        for child, training in modes:
-            child.training = training
+        for child, before in modes:
+            child.training = before
 
 
 def block_size(input_shape: tuple[int, ...]) -> int:
@@ -52,8 +59,10 @@ def predictions(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of positions (B,) and probabilities (B, K) over `data`, or over its rows `index`, on the CPU."""
     index = torch.arange(len(data)) if index is None else index
-    for rows in index.split(block_size(data.input_shape)):
+    blocks, ahead = index.split(block_size(data.input_shape)), Ahead(data.inputs)
+    ahead.announce(blocks)
+    for rows in blocks:
         with eval_mode(models), torch.no_grad():
-            inputs = normalize(data.take(rows).to(device))
+            inputs = normalize(ahead.take(rows).to(device))
             probability = probabilities(models, inputs).float().cpu()
         yield rows, probability

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from noiseproof import checks
+from noiseproof.calls import split_call
+from noiseproof.data.packing import PREFIX, Packing
 from noiseproof.device import check_memory
 from noiseproof.errors import InputError, enough_memory, reason, shown, unknown
 from noiseproof.models.backbone import Backbone
@@ -80,6 +82,28 @@ class Row(NamedTuple):
 def names() -> list[str]:
     """The names `build` knows, small networks first."""
     return list(ENTRIES)
+
+
+def from_text(
+    text: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    packing: Packing | None = None,
+    *,
+    pretrained: bool = True,
+) -> nn.Module:
+    """A model by name, with options: `mlp(widths=[64])`; or of transformers: `hf:PATH`.
+
+    Args:
+        packing: how what such a model takes lies in a row.
+        pretrained: whether such a model has its own weights, or others will be filled in.
+    """
+    if text.startswith(PREFIX):
+        from noiseproof.models import huggingface
+
+        return huggingface.build(text.removeprefix(PREFIX), num_classes, packing, pretrained=pretrained)
+    name, options = split_call(text, kind="model")
+    return build(name, input_shape, num_classes, **options)
 
 
 def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: Any) -> Backbone:

@@ -63,7 +63,6 @@ def pretrain(call: Pretraining) -> PretrainResult:
     checks.require(method.num_models == 1, "method", method.title(), "one that trains a single network")
     if parts.rate.loss == "full":
         raise InputError("the schedule goes by the loss of labels, which pre-training does not have; use loss='epoch'")
-    setup.check_data("data", data)
     if not data.labeled and (call.test is not None or call.probe_every):
         raise InputError("the data has no labels for the probes to know; drop test and probe_every")
     test = setup.match("test", call.test, data)

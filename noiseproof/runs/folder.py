@@ -20,6 +20,7 @@ from torch import Tensor
 
 from noiseproof import files
 from noiseproof.data import LabeledData
+from noiseproof.data.labeled import is_table
 from noiseproof.data.sources import Rows
 from noiseproof.errors import InputError
 from noiseproof.runs import checkpoint, structure
@@ -35,7 +36,7 @@ CONFIG = "config.json"
 HISTORY = "history.jsonl"
 LOCK = ".lock"
 RESULTS = (
-    "summary.json", "model.safetensors", "labels.parquet", "curves.png", "report.html",
+    "summary.json", "model.safetensors", "labels.parquet", "evidence.npz", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
 _SCALAR = str | int | float | bool | None
@@ -47,7 +48,7 @@ def describe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, LabeledData):
-        return {
+        told = {
             "examples": len(value),
             "input_shape": list(value.input_shape),
             "classes": value.num_classes,
@@ -55,6 +56,9 @@ def describe(value: Any) -> Any:
             "labels_crc": zlib.crc32(value.labels.numpy().tobytes()),
             "inputs_crc": _inputs_crc(value),
         }
+        if value.weights is not None:
+            told["weights_crc"] = zlib.crc32(value.weights.numpy().tobytes())
+        return told
     if isinstance(value, list | tuple):
         return [describe(one) for one in value]
     return getattr(value, "__qualname__", None) or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
@@ -64,7 +68,9 @@ def _inputs_crc(data: LabeledData) -> int:
     """A checksum of the inputs: of all that are in memory, of 64 where each would have to be decoded."""
     base = data.inputs.base if isinstance(data.inputs, Rows) else data.inputs
     n = len(data)
-    rows = torch.arange(n) if isinstance(base, Tensor) else torch.linspace(0, n - 1, min(n, 64)).long()
+    rows = (
+        torch.arange(n) if isinstance(base, Tensor) or is_table(base) else torch.linspace(0, n - 1, min(n, 64)).long()
+    )
     crc = 0
     for block in rows.split(4096):
         crc = zlib.crc32(data.take(block).contiguous().numpy().tobytes(), crc)

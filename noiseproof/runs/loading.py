@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checks, files, models
-from noiseproof.calls import split_call
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.device import pick_device
 from noiseproof.errors import InputError, reason
 from noiseproof.models import Backbone
+from noiseproof.models.adapters import adapt
 from noiseproof.runs import checkpoint, structure
 from noiseproof.runs.trained import Features, Predictor, without_head
 
@@ -30,10 +30,25 @@ _FINISHED = "pass the folder of a finished run"
 _EITHER = f"{_FINISHED} of pretrain or fit"
 _OTHERS_HEAD = "fc."  # torchvision's and timm's
 _WEIGHTS = {...: Tensor}
-# The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack the first two.
-_EARLIER: dict[str, Any] = {"unit": None, "feature_names": None}
+# The structure of a file (runs/structure.py) beside its weights; those of an earlier version lack some.
+_EARLIER: dict[str, Any] = {"unit": None, "feature_names": None, "encoder": None, "packing": None}
+_NUMBER = {"kind": str, "name": str, "median": float, "mean": float, "scale": float, "missing": bool}
+_ENCODERS = (
+    _NUMBER,
+    {"kind": str, "name": str, "values": [str, ...], "missing": bool, "others": bool},
+    {
+        "kind": str,
+        "name": str,
+        "days": {key: like for key, like in _NUMBER.items() if key != "kind"},
+        "periods": [str, ...],
+    },
+    {"kind": str, "name": str, "terms": [str, ...], "idf": [float, ...]},
+)
+_PART = {"name": str, "shape": [range(1, 2**31), ...], "whole": bool, "sequence": bool}
 _FILE = {
     "unit": bool | None, "feature_names": (None, [str, ...]), "input_shape": [range(1, 2**31), ...],
+    "encoder": (None, [_ENCODERS, ...]),
+    "packing": (None, {"parts": [_PART, ...], "tokenizer": str | None}),
     "normalize": {"mean": Tensor, "std": Tensor}, "architecture": str | None,
 }  # fmt: skip
 
@@ -173,7 +188,13 @@ def _restore(
     make = state["architecture"] if model is None else model
     if make is None:
         raise InputError(f"{path} holds weights of a network that has no name here; pass model=, a function to make it")
-    form = InputForm.from_state(state)
+    try:
+        form = InputForm.from_state(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise structure.Damaged(path, "its encoder of columns is none") from error
+    for what in (form.encoder, form.packing):
+        if what is not None and (what.width,) != form.shape:
+            raise structure.Damaged(path, f"{what.width} features for inputs of shape {form.shape}")
     if isinstance(make, str):
         _check_size(path, make, form, num_classes, weights)
     networks = [_build(make, form, num_classes or 2) for _ in weights]
@@ -208,14 +229,13 @@ def _numbers(weights: Weights) -> int:
 def _build(make: Maker, form: InputForm, num_classes: int = 2) -> nn.Module:
     """A network with fresh weights; of a backbone, with a head that nobody needs."""
     if isinstance(make, str):
-        name, options = split_call(make, kind="model")
-        return models.build(name, form.shape, num_classes, **options)
+        return models.from_text(make, form.shape, num_classes, form.packing, pretrained=False)
     if isinstance(make, nn.Module) or not callable(make):
         raise InputError(f"model must be a function that makes the network, or a name, got {type(make).__name__}")
     network = make()
     if not isinstance(network, nn.Module):
         raise InputError(f"model must make a network, got {type(network).__name__}")
-    return network
+    return adapt(network, form.packing)
 
 
 def _with_own_head(network: nn.Module, weights: Weights) -> Weights:

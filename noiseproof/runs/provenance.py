@@ -20,7 +20,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "noiseproof": __version__,
-        "commit": _commit(Path(__file__).parent.parent),
+        "commit": _commit(Path(__file__).resolve().parents[2]),
     }
 
 

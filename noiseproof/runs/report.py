@@ -15,17 +15,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from noiseproof import files
+from noiseproof.auditing.values import SPEAKING, against, middles
 from noiseproof.data.augment import POLICIES, policy
+from noiseproof.data.labeled import is_table
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
-from noiseproof.runs import label_table
 from noiseproof.runs.drawing import pixels
 from noiseproof.runs.folder import RunFolder
+from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
 
+_WIDEST, _ROWS = 1000, 10_000  # features of a row whose values are looked at; rows that say what is usual
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
 
 
@@ -43,25 +48,27 @@ class Section:
 
 def write_page(path: Path, run: Run, method: Method, sections: Sequence[Section], facts: Sequence[str] = ()) -> None:
     """Write a page about a run to `path`, atomically: the method, with some facts in a line, and the sections."""
+    write_html(path, f"{method.title()} on {len(run.data):,} examples", method.describe(), facts, sections)
+
+
+def write_html(path: Path, title: str, method: str, facts: Sequence[str], sections: Sequence[Section]) -> None:
+    """Write a page of sections to `path`, atomically."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(loader=PackageLoader("noiseproof.runs", ""), autoescape=True, trim_blocks=True)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
-    title = f"{method.title()} on {len(run.data):,} examples"
     template = environment.get_template("report.html.j2")
-    files.write_text(path, template.render(title=title, method=method.describe(), facts=facts, sections=sections))
+    files.write_text(path, template.render(title=title, method=method, facts=facts, sections=sections))
 
 
-def write_report(
-    path: Path, result: FitResult, *, picture: Path, table: Table | None = None, suspects: int = 48
-) -> None:
+def write_report(path: Path, result: FitResult, *, picture: Path, table: Table | None = None, count: int = 48) -> None:
     """Write the page of a run of `fit` to `path`, atomically.
 
     Args:
         result: the run whose labels are shown.
         picture: a PNG with the curves.
         table: header and rows to show instead of the run's own figures.
-        suspects: how many of the most suspicious examples to show.
+        count: how many of the most suspicious examples to show.
     """
     data = result.data
     facts = [f"{data.num_classes} classes"]
@@ -73,11 +80,20 @@ def write_report(
         Section("Curves", picture=picture.read_bytes()),
         Section(
             "The labels to look at first",
-            "Label as given, struck out where the model suggests another; suspicion from 0 to 1.",
-            suspects=_suspects(result, suspects),
+            f"{found(result.report)} Label as given, struck out where another is likelier, and how likely it is wrong.",
+            suspects=suspects(result.report, np.argsort(-result.report.scores, kind="stable")[:count].tolist()),
         ),
     ]
     write_page(path, result.run, result.method, sections, facts)
+
+
+def found(report: LabelReport) -> str:
+    """The answer of an audit in a sentence."""
+    low, high = report.interval
+    issues = int(report.issues.sum())
+    sure = f"; about {100 * report.scores[report.issues].mean():.0f} % of those are" if issues else ""
+    rate = f"{100 * report.noise_rate:.1f} % of all are wrong ({100 * low:.1f} to {100 * high:.1f} %)"
+    return f"{issues:,} of {len(report):,} labels look wrong{sure}. By estimate {rate}."
 
 
 def figures(result: FitResult) -> Table:
@@ -145,14 +161,37 @@ def _named(augment: str) -> str:
     return augment
 
 
-def _suspects(result: FitResult, count: int) -> list[dict[str, Any]]:
-    """The examples whose labels the run trusts least, most suspicious first."""
-    data, beliefs = result.data, result.beliefs
-    table = label_table.columns(data, beliefs, result.split)
-    order = beliefs.suspicion.argsort(descending=True, stable=True)[:count].cpu()
-    images = [_png(image) for image in data.take(order)] if data.is_image else [None] * len(order)
-    rows = [{name: column[i] for name, column in table.items()} for i in order.tolist()]
-    return [row | {"image": image} for row, image in zip(rows, images, strict=True)]
+def suspects(report: LabelReport, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Examples of a report as the page shows them: the columns of their labels, and their images."""
+    data, table = report.data, report.columns()
+    images = [None] * len(rows) if data is None or not data.is_image else map(_png, data.take(torch.tensor(rows)))
+    words = _words(report, rows)
+    return [
+        {name: column[i] for name, column in table.items()} | {"image": image, "words": text}
+        for i, image, text in zip(rows, images, words, strict=True)
+    ]
+
+
+def _words(report: LabelReport, rows: Sequence[int]) -> list[str]:
+    """Of rows of a table the values that speak against the label; nothing of images."""
+    data = report.data
+    if data is None or data.is_image or len(data.input_shape) != 1 or data.input_shape[0] > _WIDEST:
+        return [""] * len(rows)
+    some = np.linspace(0, len(data) - 1, min(len(data), _ROWS)).astype(np.int64)
+    middle, spread = middles(data.take(torch.from_numpy(some)).numpy(), report.labels[some], data.num_classes)
+    encoded = is_table(data.inputs)  # its values are no longer those of the columns
+    if is_table(data.inputs):
+        names = [part.name for part in data.inputs.encoder.parts for _ in range(part.width)]
+    else:
+        names = list(data.feature_names or (f"x{j}" for j in range(data.input_shape[0])))
+    told = []
+    for i, values in zip(rows, data.take(torch.tensor(rows)).numpy(), strict=True):
+        given, other = middle[report.labels[i]], middle[report.suggested[i]]
+        speaks = against(values, given, other, spread)
+        chosen = [j for j in np.argsort(-speaks, kind="stable")[:3] if speaks[j] >= SPEAKING]
+        shown = [names[j] if encoded else f"{names[j]} {values[j]:.4g} (usual: {given[j]:.4g})" for j in chosen]
+        told.append(f"against it: {', '.join(dict.fromkeys(shown))}" if shown else "")
+    return told
 
 
 def _png(image: Tensor) -> bytes:

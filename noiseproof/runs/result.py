@@ -14,8 +14,9 @@ from torch import nn
 from noiseproof import files
 from noiseproof.data import LabeledData
 from noiseproof.method import Beliefs, Method, Run
-from noiseproof.runs import label_table as labels
+from noiseproof.runs.evidence import EVIDENCE, save_evidence
 from noiseproof.runs.folder import RunFolder
+from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.trained import Predictor
 
 
@@ -41,8 +42,9 @@ class FitResult:
     split: np.ndarray  # (n,) "train" or "val": where each example of `data` went
     losses: np.ndarray  # (m,) −log p of the label, of each example trained on, by the model as returned
     final: dict[str, float]  # figures of the model as returned, and the epoch it is of
+    report: LabelReport  # which labels of `data` are wrong
     test: LabeledData | None
-    test_beliefs: Beliefs | None  # of `test`
+    test_report: LabelReport | None  # of `test`
     kept: int | None = None  # the epoch whose weights the method went back to, if it did
 
     def __repr__(self) -> str:
@@ -85,10 +87,9 @@ class FitResult:
         folder = Path(out)
         write_figures(folder, self.history, self.summary())
         self.predictor.save(folder / Predictor.file)
-        parts = [labels.Part(self.data, self.beliefs, self.split)]
-        if score_test and self.test is not None and self.test_beliefs is not None:
-            parts.append(labels.Part(self.test, self.test_beliefs, "test"))
-        labels.write(folder / "labels.parquet", *parts)
+        others = [self.test_report] if score_test and self.test_report is not None else []
+        self.report.to_parquet(folder / "labels.parquet", *others)
+        save_evidence(folder / EVIDENCE, self.report)
         curves = folder / "curves.png"
         wrong = None if self.run.data.wrong is None else self.run.data.wrong.numpy()
         look = partial(plot_run, self.history, self.losses, wrong, title=self.method.title(), kept=self.kept)

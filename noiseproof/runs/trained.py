@@ -68,7 +68,8 @@ class Predictor(_Trained):
         """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had.
 
         Of a DataFrame (pandas, polars), an Arrow table, a dict of columns or a LabeledData, features are matched by
-        name where the training set had names; of an array or a tensor they are taken by position.
+        name where the training set had names; of an array or a tensor they are taken by position. Of images, also the
+        paths of files, or images of Pillow's, which are brought to the size of the training set's; of texts, a list.
         """
         given = self.form.raw(inputs)
         rows = torch.arange(given.shape[0])

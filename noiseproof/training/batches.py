@@ -9,6 +9,7 @@ from torch import Tensor
 
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation, Compose
+from noiseproof.data.sources import Ahead
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Selection
 from noiseproof.methods.index_guard import check_index
@@ -34,7 +35,8 @@ class Batches:
         self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
         self.generator = torch.Generator().manual_seed(seed + 1 + _APART * distributed.rank())
         self.labels = data.labels.to(device)
-        self.take: Callable[[Tensor], Tensor] = data.take
+        self.ahead = Ahead(data.inputs)
+        self.take: Callable[[Tensor], Tensor] = self.ahead.take
         values = len(data)
         for size in data.input_shape:
             values *= size
@@ -59,7 +61,9 @@ class Batches:
         if len(sizes) > 1 and sizes[-1] == world:
             sizes[-2:] = [sizes[-2] + world]
         weights = [None] * len(sizes) if weight is None else [part[rank::world] for part in weight.split(sizes)]
-        return list(zip([part[rank::world] for part in order.split(sizes)], weights, strict=True))
+        parts = [part[rank::world] for part in order.split(sizes)]
+        self.ahead.announce(parts)
+        return list(zip(parts, weights, strict=True))
 
     def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
         """The batch of the examples `rows`."""

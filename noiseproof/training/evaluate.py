@@ -6,13 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof.auditing import posterior
 from noiseproof.auditing.scales import on_scale_of
 from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
 from noiseproof.method import Beliefs, Method, Predictions, Run
 from noiseproof.models.inference import losses, predictions
+from noiseproof.runs.label_report import LabelReport, Part, assemble
 from noiseproof.runs.result import FitResult
 from noiseproof.runs.trained import Predictor
+
+_ENOUGH = 50  # examples, at least, to know a noise rate by
 
 
 class Tally:
@@ -55,6 +59,12 @@ class Evaluation:
         self.index = index
         self.others = {name: data for name, data in others.items() if data is not None}
 
+    def begin(self, run: Run) -> None:
+        """Make room for what the models will say of the training examples looked at, and of those held out."""
+        looked_at = len(run.data) if self.index is None else len(self.index)
+        sizes = {"train": looked_at} | ({"val": len(self.others["val"])} if "val" in self.others else {})
+        run.told = {name: torch.zeros(size, run.num_classes) for name, size in sizes.items()}
+
     def __call__(self, run: Run) -> dict[str, float]:
         """The figures, by set and name, e.g. `val_accuracy`; leaves the predictions in `run.predicted`."""
         figures = {}
@@ -65,18 +75,36 @@ class Evaluation:
                 probability[int(tally.count) : int(tally.count) + len(rows)] = block
                 tally.add(rows, block)
             run.predicted = Predictions(index, probability)
+            run.told["train"] += probability
             figures = tally.figures("train")
         for name, data in self.others.items():
             tally = Tally(data)
             for rows, block in predictions(run.models, run.normalize, data, run.device):
                 tally.add(rows, block)
+                if name in run.told:
+                    run.told[name][rows] += block
             figures |= tally.figures(name)
         return figures
+
+    def parts(self, run: Run, rows: tuple[Tensor, Tensor | None], predicted: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Evidence (positions in the whole data, predictions) of examples held out, looked at, and of the others.
+
+        What was looked at in every epoch has the mean of what the models said: early on, they had not learned its label
+        by heart. Of the others there is the last word alone, `predicted` (n, K).
+        """
+        trained, held_out = rows
+        index = torch.arange(len(trained)) if self.index is None else self.index
+        rest = torch.ones(len(trained), dtype=torch.bool)
+        rest[index] = False
+        found = [] if held_out is None else [(held_out, run.told["val"] / run.epoch)]
+        found += [(trained[index], run.told["train"] / run.epoch), (trained[rest], predicted[rest])]
+        return [part for part in found if len(part[0])]
 
 
 def conclude(
     run: Run,
     method: Method,
+    evaluate: Evaluation,
     data: LabeledData,
     rows: tuple[Tensor, Tensor | None],
     test: LabeledData | None,
@@ -98,11 +126,35 @@ def conclude(
     if rows[1] is not None and run.val is not None:
         beliefs = _interleave(rows[0], trained, rows[1], _untrained(said["val"], run.val.labels, trained))
         split[rows[1].numpy()] = "val"
-    tested = None if test is None else _untrained(said["test"], test.labels, trained)
-    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(data), architecture)
+    report = audit_run(data, evaluate.parts(run, rows, predicted), split)
+    tested = None if test is None else audit_run(test, [(torch.arange(len(test)), said["test"])], "test")
+    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
-        test, tested, kept,
+        report, test, tested, kept,
+    )  # fmt: skip
+
+
+def audit_run(data: LabeledData, evidence: list[tuple[Tensor, Tensor]], split: np.ndarray | str) -> LabelReport:
+    """Which labels are wrong by what networks said of them, in parts: (positions, predictions) of each.
+
+    Predictions of examples that were trained on agree with too many labels, and of a few examples held out not all
+    confusions are seen: either way some noise is missed. All parts have as many wrong labels, so that of each is raised
+    to the highest rate found.
+    """
+    labels = data.labels.numpy()
+    parts = []
+    for rows, probability in evidence:
+        said = [probability.numpy()]
+        parts.append(Part(rows.numpy(), posterior.fit(labels[rows.numpy()], said), said))
+    rates = [float(model.wrong(said, labels[rows]).mean()) for rows, model, said in parts]
+    rate = max((one for one, part in zip(rates, parts, strict=True) if len(part.rows) >= _ENOUGH), default=rates[0])
+    parts = [Part(rows, posterior.raised(model, labels[rows], said, rate), said) for rows, model, said in parts]
+    interval = posterior.rate_interval(labels[parts[0].rows], parts[0].evidence, rate)
+    where = np.full(len(data), split, dtype=object) if isinstance(split, str) else split
+    truth = None if data.true_labels is None else data.true_labels.numpy()
+    return assemble(
+        labels, data.class_names, parts, interval, ids=data.ids, split=where, true_labels=truth, data=data
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from noiseproof.runs.result import FitResult
 from noiseproof.training import distributed, setup
 from noiseproof.training.evaluate import Evaluation, conclude
 from noiseproof.training.settings import Fitting, verb
+from noiseproof.training.weights import Weighted
 
 
 def refuse_torchrun() -> None:
@@ -38,9 +39,11 @@ def fit(call: Fitting) -> FitResult:
     parts, method = setup.Setup(call), build_method(call.method)
     if parts.rate.loss == "full" and call.eval_examples == 0:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
-    train, held_out, rows = setup.split_validation(call.data, call.val, call.seed)
+    data, val, given_test = (setup.as_tokens(name, getattr(call, name), call.model) for name in ("data", "val", "test"))
+    train, held_out, rows = setup.split_validation(data, val, call.seed)
+    method = method if train.weights is None else Weighted(method)
     checks.require(len(train) >= 2, "data", call.data, "two examples or more")
-    test = setup.match("test", call.test, train)
+    test = setup.match("test", given_test, train)
     model = setup.choose_model(call.model, train)
     augment = setup.choose_augment(call.augment, train, method.num_views)
     augments = setup.build_augments(augment, method.num_views, train)
@@ -55,13 +58,15 @@ def fit(call: Fitting) -> FitResult:
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)
         setup.check_model(run)
         setup.check_views(run, augments)
+        setup.check_sizes(run, augments)
+        evaluate.begin(run)
         loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
         loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))
         with torch.enable_grad():
             kept = loop.train()
         architecture = model if isinstance(model, str) else None
-        result = conclude(run, method, call.data, rows, test, architecture, kept)
+        result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
         if parts.folder is not None:
             result.save(parts.folder.path, score_test=call.score_test)
     return result

@@ -268,7 +268,7 @@ class Loop:
             "rate": self.rate.state_dict(),
             "generators": [run.generator.get_state(), drawn, torch.get_rng_state()]
             + ([torch.cuda.get_rng_state(run.device)] if cuda else []),
-            "epoch": run.epoch, "step": run.step, "history": run.history,
+            "epoch": run.epoch, "step": run.step, "history": run.history, "told": run.told,
             "position": self.position.state_dict(),
         }  # fmt: skip
 
@@ -296,6 +296,7 @@ class Loop:
         except RuntimeError as error:
             raise Damaged(path, error) from error
         run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
+        run.told = state["told"]
         self.position = Position(**state["position"]).to(run.device)
 
 

@@ -175,6 +175,16 @@ def _sizes(name: str, value: Any) -> list[int]:
     return list(value)
 
 
+def _data(name: str, value: Any) -> LabeledData:
+    from noiseproof.data.readers.memory import as_data
+
+    return as_data(name, value)
+
+
+def _val(name: str, value: Any) -> LabeledData | float:
+    return value if isinstance(value, int | float) else _data(name, value)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
     """What every run of the loop is told, whatever it trains."""
@@ -186,7 +196,15 @@ class Training:
             python="Or a module (trained in place), or a function that makes one; from inputs (B, …) to logits (B, K).",
         ),
     )  # fmt: skip
-    data: LabeledData = field(kw_only=False, metadata=about("The training set.", panel=DATA))
+    data: LabeledData = field(
+        kw_only=False,
+        metadata=about(
+            "The training set.",
+            _data,
+            panel=DATA,
+            python="Or what `load` takes that is in memory: (X, y), a table, a dataset.",
+        ),
+    )
     epochs: int = setting(30, "Passes over the training set.", count, option=int)
     batch_size: int | str = setting(
         128, "Examples in a step, or all.", _batch_size, option=str, parse=whole, metavar="INTEGER|all"
@@ -207,7 +225,7 @@ class Training:
         "float32", "float32, bfloat16, or auto: bfloat16 where the device is fast at it.",
         partial(checks.choice, allowed=PRECISIONS), option=str,
     )  # fmt: skip
-    test: LabeledData | None = setting(None, "A test set, used to report only.", panel=DATA)
+    test: LabeledData | None = setting(None, "A test set, used to report only.", checks.optional(_data), panel=DATA)
     seed: int = setting(0, "The same seed gives the same bits.", _seed, panel=RUN, option=int)
     device: str | torch.device = setting("auto", "auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
     out: str | Path | RunFolder | None = setting(
@@ -245,8 +263,8 @@ class Fitting(Training):
     )  # fmt: skip
     augment: Augment = setting(
         "none",
-        "none, weak, strong, simclr, sane-strong; one for each view: weak,strong; auto is weak for colour images, with "
-        "a strong second view.",
+        "none, weak, strong, crop, simclr, moco-cifar10, sane-strong; one for each view: weak,strong; auto is weak for "
+        "colour images, with a strong second view.",
         _augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
     init: str | Path | Features | None = setting(
@@ -254,7 +272,8 @@ class Fitting(Training):
         checks.optional(_init), option=str | None, python="Or its `Features`.",
     )  # fmt: skip
     val: LabeledData | float | None = setting(
-        None, "Share of the training set to hold out, noise included; it picks the best epoch.", panel=DATA,
+        None, "Share of the training set to hold out, noise included; it picks the best epoch.",
+        checks.optional(_val), panel=DATA,
         option=float, command=0.1, python="Or a set of its own.",
     )  # fmt: skip
     eval_examples: int | None = setting(
@@ -280,7 +299,8 @@ class Pretraining(Training):
     weight_decay: float = 1e-4
     augment: Augment = setting(
         "simclr",
-        "Of the first two views: none, weak, strong, simclr, sane-strong; or one for each view: simclr,weak.",
+        "Of the first two views: none, weak, strong, crop, simclr, moco-cifar10, sane-strong; or one for each view: "
+        "simclr,weak.",
         _augment, option=str, parse=listed,
     )  # fmt: skip
     mix_augment: str | None = setting(

@@ -13,15 +13,17 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from noiseproof import checks, models, schedules
-from noiseproof.calls import split_call
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
 from noiseproof.data.input_form import InputForm, colour_range
+from noiseproof.data.labeled import is_table
+from noiseproof.data.packing import PREFIX, Packed
 from noiseproof.device import check_memory, pick_device, pick_precision
 from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
-from noiseproof.models.inference import eval_mode
+from noiseproof.models.adapters import adapt
+from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
 from noiseproof.training import distributed
 from noiseproof.training.batches import Batches
@@ -77,7 +79,7 @@ class Setup:
             batch_size=len(data) if isinstance(size, str) else size,
             device=self.device,
             generator=torch.Generator().manual_seed(self.call.seed),
-            normalize=Normalize.of(data.take, len(data), image=data.is_image).to(self.device),
+            normalize=_normalization(data).to(self.device),
             val=val,
             predicts=predicts,
         )
@@ -113,12 +115,30 @@ class Setup:
         }
 
 
+def _normalization(data: LabeledData) -> Normalize:
+    """The normalisation by mean and spread of the training set; none of what is on a network's scale already."""
+    if getattr(data.inputs, "ready", False):
+        return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
+    return Normalize.of(data.take, len(data), image=data.is_image)
+
+
 def choose_model(model: Model, data: LabeledData) -> Model:
     """`auto`: an mlp for tables and tiny images, a residual net of the images' size otherwise."""
+    if isinstance(data.inputs, Packed) and isinstance(model, str) and not model.startswith(PREFIX):
+        raise InputError(f"no network here takes tokens or dicts of tensors, got model={model!r}; pass one of your own")
     if model != "auto":
         return model
     side = min(data.input_shape[1:]) if data.is_image else 0
     return "mlp" if side < 16 else "resnet20" if side <= 96 else "resnet34"
+
+
+def as_tokens(name: str, data: Any, model: Model) -> Any:
+    """A data set as the tokens that a model of transformers takes; for other models as it is."""
+    if not (isinstance(model, str) and model.startswith(PREFIX) and isinstance(data, LabeledData)):
+        return data
+    from noiseproof.data.tokenizing import tokenized
+
+    return tokenized(name, data, model.removeprefix(PREFIX))
 
 
 def choose_augment(augment: Augment, data: LabeledData, views: int) -> Augment:
@@ -138,9 +158,9 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
             )
         built = [model]
     elif isinstance(model, str):
-        name, options = split_call(model, kind="model")
         classes = data.num_classes if data.labeled else 2  # of a head that pre-training replaces
-        built = [models.build(name, data.input_shape, classes, **options) for _ in range(count)]
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        built = [models.from_text(model, data.input_shape, classes, packing) for _ in range(count)]
     else:
         require(callable(model), "model", model, "a name, a module or a function that makes one")
         try:
@@ -154,6 +174,9 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
             raise InputError(f"model must be a name, a module or a function that makes one, got {type(one).__name__}")
     if len({id(one) for one in built}) < count:
         raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
+    if not isinstance(model, str):
+        for one in built:
+            adapt(one, data.inputs.packing if isinstance(data.inputs, Packed) else None)
     modules = nn.ModuleList(built).to(device)
     lazy = any(map(is_lazy, modules.parameters()))  # of unknown shape until the first forward pass
     if data.is_image and not lazy and models.prefers_channels_last(modules, device):
@@ -208,24 +231,38 @@ def check_views(run: Run, augments: Sequence[Augmentation | None]) -> None:
             raise InputError(f"the augmentation {name} gives NaN or infinity; keep what it returns finite")
 
 
+def check_sizes(run: Run, augments: Sequence[Augmentation | None]) -> None:
+    """The networks must take views of another size than the images', such as the windows of "crop".
+
+    Raises:
+        InputError: one does not.
+    """
+    examples = run.data.take(torch.arange(2)).to(run.device)
+    for augment in augments:
+        with torch.random.fork_rng(devices=[]):
+            view = examples if augment is None else augment(examples.clone(), torch.Generator().manual_seed(0))
+        if view.shape == examples.shape:
+            continue
+        try:
+            with torch.no_grad(), eval_mode(run.models):
+                probabilities(run.models, run.normalize(view))
+        except RuntimeError as error:
+            raise InputError(
+                f"the network takes images of {examples.shape[2]}×{examples.shape[3]} pixels, but none of the "
+                f"augmentation's {view.shape[2]}×{view.shape[3]} ({reason(error)}); choose a convolutional model, or "
+                "augment='weak'"
+            ) from error
+
+
 def match(name: str, data: LabeledData | None, train: LabeledData) -> LabeledData | None:
     """A validation or test set, which must look like the training set, with features and classes in its order."""
     if data is None:
         return None
-    check_data(name, data)
     data = InputForm.of(train).match(name, data)
     try:
         return data if data.class_names == train.class_names else data.recast(train.class_names)
     except InputError as error:
         raise InputError(f"{name} does not match the training set: {error}") from None
-
-
-def check_data(name: str, data: Any) -> None:
-    """Only a LabeledData has been through its door."""
-    if not isinstance(data, LabeledData):
-        raise InputError(
-            f"{name} must be a LabeledData, got {type(data).__name__}; wrap it: LabeledData(inputs, labels)"
-        )
 
 
 def build_augments(
@@ -261,7 +298,6 @@ def split_validation(
     data: LabeledData, val: LabeledData | float | None, seed: int
 ) -> tuple[LabeledData, LabeledData | None, tuple[Tensor, Tensor | None]]:
     """The training set, the held-out set (a share, with its noise, or as given), and the rows of both in `data`."""
-    check_data("data", data)
     if not data.labeled:
         raise InputError("the data has no labels to learn; pass some, or pre-train on it (noiseproof pretrain)")
     rows = torch.arange(len(data))
@@ -270,5 +306,8 @@ def split_validation(
     if isinstance(val, int | float):
         require(0 < val < 1, "val", val, "a data set, or a share of the training set in (0, 1)")
         rest, part = data.split_rows(val, seed=seed)
-        return data.subset(rest), data.subset(part), (rest, part)
+        train, held_out = data.subset(rest), data.subset(part)
+        if is_table(train.inputs):
+            held_out = held_out.encoded_by(train.inputs.encoder)
+        return train, held_out, (rest, part)
     return data, match("val", val, data), (rows, None)

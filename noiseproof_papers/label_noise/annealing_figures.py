@@ -34,8 +34,10 @@ PAPER: Setting = {
     "r": 100**-0.75, "q_scale": 1.0, "eta1": 1.0, "eta2": 0.05, "eta_full": 1.0, "check": 20.0, "time": 4000.0,
 }  # fmt: skip
 FIRST_SEED = 100  # the search that chose BASE looked at the seeds below
+FRESH_SEED = 1000  # and η₁ was chosen at seeds from FIRST_SEED on: these are of neither
 LS, S, FULL = annealing.ALGORITHMS
 ALL, NOISY = (LS, S, FULL), (LS, S)
+TITLES = {LS: LS, S: S, FULL: "fbgd"}  # without -ls: full batch has one rate here and is not annealed
 FACTORS: dict[str, tuple[str, dict[float, tuple[str, ...]]]] = {  # name: the parameter, and who runs at each value
     "η₁": ("eta1", dict.fromkeys((0.03, 0.1, 0.24, 0.4), (LS,))),
     "η₂": ("eta2", {0.004: (S,), 0.04: NOISY, 0.16: NOISY}),
@@ -112,6 +114,8 @@ class Regimes(Experiment):
     paper = "Wei et al. 2023, Theorems 4 to 6"
     scales = ("small",)
 
+    kept = ("stopped", "end.error", "end.error_p", "end.error_q", "end.loss")
+
     TESTS = 20_000  # new examples of each kind
     SEEDS = 6
 
@@ -141,7 +145,7 @@ class Regimes(Experiment):
             for algorithm, colour in COLOURS.items():
                 found = {x: _runs(done, changes[x], algorithm) for x in sorted(changes)}
                 if at := [x for x in found if found[x]]:
-                    _points(axis, [max(x, 1e-3) for x in at], [found[x] for x in at], colour, algorithm)
+                    _points(axis, [max(x, 1e-3) for x in at], [found[x] for x in at], colour, TITLES[algorithm])
             axis.set_xscale("log")
             axis.margins(x=0.1)
             ticks = sorted(changes)
@@ -152,7 +156,7 @@ class Regimes(Experiment):
         for i, change in enumerate(OTHERS.values()):
             for shift, (algorithm, colour) in zip((-0.15, 0, 0.15), COLOURS.items(), strict=True):
                 if runs := _runs(done, change, algorithm):
-                    _points(last, [i + shift], [runs], colour, algorithm)
+                    _points(last, [i + shift], [runs], colour, TITLES[algorithm])
         last.set_xticks(range(len(OTHERS)), ["base", "joint\nnetwork", "paper's r,\nscale 1"])
         _panel(last, "")
         spare.legend(*axes[3].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper left")
@@ -174,8 +178,8 @@ class Regimes(Experiment):
             ]
             differences = [_difference(other, runs[0], key) for key in ("error_p", "error") for other in runs[1:]]
             rows.append([label, *map(_errors, runs), *differences])
-        more = [f"{what}: {other} − {LS}" for what in ("P-only", "test") for other in (S, FULL)]
-        return ["", *(f"{a}: P (Q)" for a in ALL), *more], rows
+        more = [f"{what}: {TITLES[other]} − {LS}" for what in ("P-only", "test") for other in (S, FULL)]
+        return ["", *(f"{TITLES[a]}: P (Q)" for a in ALL), *more], rows
 
 
 def _runs(done: list[Done], change: Setting, algorithm: str) -> dict[int, dict[str, Any]]:
@@ -214,6 +218,48 @@ def _panel(axis: Any, x: str) -> None:
     frame(axis, "", x, "")
 
 
+class Base(Regimes):
+    """The base alone, on data sets that took no part in choosing it."""
+
+    name = "annealing-base"
+    title = "the base of annealing-regimes on fresh data sets"
+
+    SEEDS = 48
+
+    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
+        fresh = range(FRESH_SEED, FRESH_SEED + (seeds or self.SEEDS))
+        return [{"change": {}, "algorithm": algorithm, "seed": seed} for seed in fresh for algorithm in ALL]
+
+    def draw(self, done: list[Done], path: Path) -> None:
+        figure = new_figure(6, 3.2)
+        axes = figure.subplots(1, 2)
+        by_seed = {algorithm: _runs(done, {}, algorithm) for algorithm in ALL}
+        for axis, (key, title) in zip(
+            axes, {"error_p": "P-only examples", "error": "all examples"}.items(), strict=True
+        ):
+            for other in (S, FULL):
+                seeds = sorted(by_seed[LS])
+                pairs = [(100 * by_seed[LS][seed][key], 100 * by_seed[other][seed][key]) for seed in seeds]
+                axis.plot(*zip(*pairs, strict=True), "o", ms=3.5, alpha=0.6, color=COLOURS[other], label=TITLES[other])
+            axis.axline((0.1, 0.1), slope=1, color="0.6", lw=0.8)
+            axis.set(xscale="log", yscale="log")
+            frame(axis, title, f"error of {LS}, %", "error of the other, %")
+        axes[0].legend(fontsize=8, frameon=False)
+        figure.savefig(path, dpi=110, format="png")
+
+    def table(self, done: list[Done]) -> Table:
+        """One row for each figure that `annealing-regimes` has in a column; how many runs lost Q, and without them."""
+        header, rows = super().table(done)
+        values = [*zip(header[1:], rows[0][1:], strict=True)]
+        runs = {a: _runs(done, {}, a) for a in ALL}
+        kept = {a: {seed: one for seed, one in runs[a].items() if one["error_q"] <= 0.1} for a in ALL}
+        values += [
+            (f"test where Q was kept: {TITLES[a]} − {LS}", _difference(runs[a], kept[LS], "error")) for a in ALL[1:]
+        ]
+        values += [(f"{TITLES[a]}: runs that lost Q", f"{len(runs[a]) - len(kept[a])} of {len(runs[a])}") for a in ALL]
+        return ["", "base"], [list(row) for row in values]
+
+
 class Curves(Experiment):
     """What is learned when: the base, and the paper's own r and scale."""
 
@@ -225,7 +271,7 @@ class Curves(Experiment):
     TESTS = 4000
     SEEDS = 5
     SETTINGS: ClassVar[dict[str, Setting]] = {"base": {}, "paper": PAPER}
-    TITLES: ClassVar[dict[str, str]] = {"base": "base", "paper": "paper's r, scale of Q 1"}
+    NAMES: ClassVar[dict[str, str]] = {"base": "base", "paper": "paper's r, scale of Q 1"}
     POINTS = 40
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
@@ -264,9 +310,9 @@ class Curves(Experiment):
                     axis.axhline(math.log(2), color="0.5", lw=0.8, ls=":")
                     axis.set_ylim(0, 0.9)
                 frame(axis, title, "time Σα", "")
-            line[0].set_ylabel(self.TITLES[setting], fontsize=10)
+            line[0].set_ylabel(self.NAMES[setting], fontsize=10)
             for algorithm, colour in COLOURS.items():
-                line[0].plot([], [], color=colour, label=algorithm)
+                line[0].plot([], [], color=colour, label=TITLES[algorithm])
             line[0].legend(fontsize=8, frameon=False)
         figure.savefig(path, dpi=90, format="png")
 
@@ -290,7 +336,7 @@ class Curves(Experiment):
             part = where(done, setting=setting, algorithm=algorithm)
             if records := [record for one in part for record in _records(one.figures, when, keys)]:
                 means = [_mean([one[key] for one in records if key in one], ".3g", ".1g") for key in keys]
-                rows.append([f"{setting}, {algorithm}, {when}", *means])
+                rows.append([f"{setting}, {TITLES[algorithm]}, {when}", *means])
         return ["", *keys], rows
 
 

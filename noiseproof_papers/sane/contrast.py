@@ -230,12 +230,12 @@ def asked(centers: Tensor, n: int, rho: float, delta: float, name: str, *, alpha
     K, d = centers.shape
     lam = eigenvalue(centers, name)
     norm = float(torch.linalg.matrix_norm(centers, 2))
-    xi = math.log(math.sqrt(n * math.log(K)) / rho)
+    xi = math.log(math.sqrt(n) * math.log(K) / rho)
     return Asked(
         width=K**2 * xi**6 * norm**4 / (alpha_max**2 * lam**4),
         eps=min(lam / (K * xi**6), rho / alpha_max),
         eps_exact=delta * min(lam**2 / (K**2 * xi**3), 1 / math.sqrt(d)),
-        steps=K / (step * n * lam) * math.log(math.sqrt(n * math.log(K)) / ((1 - alpha_max) * rho)),
+        steps=K / (step * n * lam) * math.log(math.sqrt(n) * math.log(K) / ((1 - alpha_max) * rho)),
         zeta_per_eps=K * xi * math.sqrt(math.log(K)) / lam,
     )
 

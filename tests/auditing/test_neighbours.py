@@ -44,6 +44,20 @@ def test_neighbours_judge_a_label_without_its_own_vote():
     torch.testing.assert_close(all_others, neighbours.neighbourhood(bank, labels, k=39)[0])
 
 
+def test_fifty_neighbours_at_a_temperature_of_a_twentieth():
+    """The SANE paper's settings are the defaults of each."""
+    bank, labels = features(80, 5), torch.arange(80) % 4
+    slow = torch.stack([slow_vote(bank, labels, query, 50, 0.05, 4) for query in features(6, 5, seed=1)])
+    torch.testing.assert_close(
+        neighbours.knn(bank, labels, features(6, 5, seed=1)).double(), slow, atol=1e-5, rtol=1e-4
+    )
+    stated = neighbours.neighbourhood(bank, labels, k=50, temperature=0.05)
+    assert torch.equal(neighbours.neighbourhood(bank, labels)[0], stated[0])
+    similarity = torch.tensor([[0.9, 0.8]])
+    votes = neighbours.vote(similarity, torch.tensor([[0, 1]]), 2)
+    torch.testing.assert_close(votes, (similarity / 0.05).softmax(dim=1))
+
+
 def test_neighbours_find_wrong_labels():
     right = torch.arange(400) % 4
     bank = torch.eye(4)[right] + 0.1 * features(400, 4)
@@ -84,6 +98,15 @@ NINE = torch.zeros(9, dtype=torch.int64)
         (lambda: neighbours.nearest(features(9, 2), features(8, 2), 3, exclude_self=True), "pass it twice"),
         (lambda: neighbours.neighbourhood(features(9, 2), NINE[:8]), "labels must be int64"),
         (lambda: neighbours.neighbourhood(features(1, 2), NINE[:1]), "the bank has no more rows"),
+        (lambda: neighbours.nearest(features(9), features(9, 2), 3), "must be features"),
+        (lambda: neighbours.nearest(features(9, 2), features(2), 3), "must be features"),
+        (lambda: neighbours.nearest(features(9, 2, 2), features(9, 2, 2), 3), "must be features"),
+        (lambda: neighbours.nearest(features(9, 2), features(9, 2).long(), 3), "bank must be a float tensor"),
+        (lambda: neighbours.knn(features(9, 2), NINE - 1), r"must lie in 0\.\.-1, got -1\.\.-1"),
+        (lambda: neighbours.knn(features(9, 2), NINE.int()), "labels must be int64"),
+        (lambda: neighbours.knn(features(9, 2), NINE, num_classes=0), "num_classes must be"),
+        (lambda: neighbours.knn(features(9, 2), NINE, temperature=0), "temperature must be"),
+        (lambda: neighbours.knn(features(0, 2), NINE[:0]), "with n > 0"),
     ],
 )
 def test_mistakes_are_one_sentence(call, words):

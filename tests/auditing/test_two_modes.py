@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noiseproof.auditing import two_modes as mixture
-from noiseproof.auditing.two_modes import TwoModes, best_split, fit_two_modes
+from noiseproof.auditing.two_modes import TwoModes, best_split, fit_two_modes, separation
 
 
 def sample(seed: int, n: int = 600) -> np.ndarray:
@@ -48,6 +48,18 @@ def test_another_step_would_change_nothing(seed: int, monkeypatch: pytest.Monkey
     np.testing.assert_allclose(modes.upper(x), high / (low + high), atol=1e-12)
     grid = np.linspace(-5, 10, 20_000)
     assert modes.density(grid).sum() * (grid[1] - grid[0]) == pytest.approx(1, abs=1e-6)
+
+
+def test_separation_is_the_doubt_over_the_smaller_mode() -> None:
+    x = sample(2)
+    modes = fit_two_modes(x)
+    assert modes is not None
+    doubt = [min(float(u), 1 - float(u)) for u in modes.upper(x)]
+    assert separation(x) == pytest.approx(-sum(doubt) / len(x) / min(modes.weight))
+    apart = np.concatenate([np.linspace(0, 1, 50), np.linspace(100, 101, 30)])
+    assert separation(apart) == pytest.approx(0, abs=1e-12)
+    assert separation(x) < separation(apart)
+    assert np.isnan(separation(np.ones(9)))
 
 
 def test_no_two_modes() -> None:

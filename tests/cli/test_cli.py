@@ -335,6 +335,21 @@ def test_features_by_name(command, table):
     assert json.loads(Path("r/config.json").read_text())["call"]["data"]["input_shape"] == [3]
 
 
+def test_the_help_says_which_columns_are_no_features(command, tmp_path):
+    rows = {
+        "": range(20),
+        "id": range(100, 120),
+        "a": np.linspace(0, 1, 20),
+        "true_label": [0, 1] * 10,
+        "y": [0, 1] * 10,
+    }
+    pyarrow.csv.write_csv(pa.table({name: list(values) for name, values in rows.items()}), tmp_path / "table.csv")
+    assert noiseproof.load(tmp_path / "table.csv").feature_names == ("a",)
+    _, out, _ = command("fit", "--help")
+    words = " ".join(out.replace("│", " ").split())
+    assert "by default all but label, true_label, id and a saved index." in words
+
+
 def test_ctrl_c_says_how_to_go_on(command, monkeypatch):
     steps = []
 

@@ -373,3 +373,23 @@ def test_mistakes(options: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"features": torch.randn(4, 2), "k": 2, **options}
     with pytest.raises(InputError, match=message):
         facility_location(arguments.pop("features"), arguments.pop("k"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("epsilon", [1e-9, 1 - 1e-9], [0, 1]), ("parts", [1, 9], [0]), ("processes", [0], [-1]), ("seed", [0, 1], [-1]),
+        ("memory", [0, 1], [-1]), ("threads", [1, 2], [0]), ("progress", [None, max], [5]),
+        ("k", [0, 4, 1e-9, 1.0, [0]], [-1, 5, 0.0, 1.01, [5], [1, 1]]),
+        ("groups", [torch.tensor([0, 0, 1, 1])], [torch.tensor([0, -1, 0, 0]), torch.tensor([0, 0, 1008, 0])]),
+    ],
+)  # fmt: skip
+def test_ranges(name: str, taken: list[Any], refused: list[Any]) -> None:
+    """The ends of each range are taken, what lies just beyond is refused by its name."""
+    algorithm = {"epsilon": "stochastic", "parts": "greedi", "processes": "greedi"}.get(name, "lazy")
+    arguments: dict[str, Any] = {"features": torch.eye(4), "k": 1, "algorithm": algorithm}
+    for value in taken:
+        facility_location(**arguments | {name: value})
+    for value in refused:
+        with pytest.raises(InputError, match=rf"^{name}\S* must"):
+            facility_location(**arguments | {name: value})

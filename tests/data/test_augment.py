@@ -458,10 +458,44 @@ def test_policies() -> None:
     x = images(height=32, width=32)
     for name in A.POLICIES:
         out = A.policy(name, 32)(x, seeded())
-        assert out.shape == x.shape
-        assert (out.dtype == torch.uint8) == (name in ("none", "weak"))
+        assert out.shape == (x.shape if name != "crop" else (12, 3, 28, 28))
+        assert (out.dtype == torch.uint8) == (name in ("none", "weak", "crop"))
     assert A.policy("sane-strong", 16)(x, seeded()).shape == (12, 3, 16, 16)
+    assert [A.policy("crop", side).operations[0].size[0] for side in (256, 259, 1)] == [224, 227, 1]
+    moco = repr(A.policy("moco-cifar10", 32))
+    assert "scale=(0.08, 1.0)" in moco
+    assert "GaussianBlur" not in moco
+    assert "ColorJitter" in moco
     assert "RandomCrop(padding=4, mode='zeros', size=None), RandomFlip(p=0.5)" in repr(A.policy("weak", 32))
+
+
+def test_policies_are_the_papers() -> None:
+    """weak, strong: Appendix A.4 of Liu et al. (2022) and UDA. simclr: B.2 of Zhou et al. (2021), numbers of MoCo v2.
+
+    sane-strong: Section 4 of Zhou et al.: one of 14 operations, done with probability 0.5, five times.
+    """
+    weak = ["RandomCrop(padding=4, mode='zeros', size=None)", "RandomFlip(p=0.5)"]
+    resized = [
+        f"RandomResizedCrop(size=(32, 32), scale=(0.2, 1.0), ratio={(3 / 4, 4 / 3)}, as_float=True)",
+        "RandomFlip(p=0.5)",
+    ]
+    expected = {
+        "none": [],
+        "weak": weak,
+        "strong": [
+            *weak, f"RandAugment(num_ops=2, magnitude=(1.0, 9.0), p=0.5, operations={A.STRONG}, space='uda')",
+            "Cutout(size=16, p=1.0, fill=0.5)",
+        ],
+        "simclr": [
+            *resized, "ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8)",
+            "RandomGrayscale(p=0.2)", "GaussianBlur(sigma=(0.1, 2.0), p=0.5, kernel_size=None)",
+        ],
+        "sane-strong": [
+            *resized, f"RandAugment(num_ops=5, magnitude=(0.0, 10.0), p=0.5, operations={A.STRONG}, space='clsa')",
+        ],
+    }  # fmt: skip
+    assert {name: [repr(op) for op in A.policy(name, 32).operations] for name in A.POLICIES} == expected
+    assert len(set(A.STRONG)) == 14
 
 
 # Mistakes

@@ -256,11 +256,14 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "missing label": (lambda m: m.parquet("a.parquet", {"x": [1, 2], "label": [0, None]}), "missing value at row 1"),
     "missing text label in CSV": (lambda m: m.text("a.csv", "x,label", "1,a", "2,", "3,b"), "missing value at row 1"),
-    "missing feature": (lambda m: m.text("a.csv", "x,label", "1,0", ",1"), "column 'x' has a missing value at row 1"),
     "infinite feature": (lambda m: m.text("a.csv", "x,label", "1,0", "inf,1"), "got inf at row 1"),
-    "text feature": (
-        lambda m: m.text("a.csv", "x,city,label", "1,Rome,0", "2,Oslo,1"),
-        "'city' is of type string, not numeric ('Rome' at row 0)",
+    "text among many numbers": (
+        lambda m: m.text("a.csv", "x,label", *(f"{i}.5,{i % 2}" for i in range(40)), "n.a,1"),
+        "column 'x' has the text 'n.a' at row 40 among numbers",
+    ),
+    "a date that does not parse": (
+        lambda m: m.text("a.csv", "day,label", *(f"2024-01-{i:02d},{i % 2}" for i in range(1, 30)), "2024-13-45,1"),
+        "column 'day' must be dates, got '2024-13-45' at row 29; write them as 2024-12-31",
     ),
     "date label": (lambda m: m.text("a.csv", "x,label", "1,2020-01-01", "2,2020-01-02"), "of type date32"),
     "no features": (lambda m: m.text("a.csv", "id,label", "1,0", "2,1"), "no feature columns"),
@@ -271,7 +274,7 @@ FILES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "CSV without rows": (lambda m: m.text("a.csv", "x,label"), "no rows"),
     "CSV of late text": (
         lambda m: m.text("a.csv", "x,label", *["1,0", "2,1"] * 200_000, "abc,1"),
-        "not numeric ('abc' at row 400000)",
+        "column 'x' has the text 'abc' at row 400000 among numbers",
     ),
     "CSV columns twice": (lambda m: m.text("a.csv", "x,x,label", "1,2,0", "3,4,1"), "two columns named 'x'"),
     "CSV in Latin-1": (lambda m: m.bytes("a.csv", "x,label\n1,é\n2,ü\n".encode("latin1")), "UTF-8"),

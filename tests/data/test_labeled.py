@@ -238,7 +238,5 @@ def test_a_table_in_memory_brings_its_names() -> None:
         assert LabeledData(inputs, [0, 1, 0], feature_names=["b"]).inputs.shape == (3, 1)
         with pytest.raises(InputError, match="feature 'c' is missing; the columns are a, b"):
             LabeledData(inputs, [0, 1, 0], feature_names=["c"])
-    with pytest.raises(InputError, match="column 'b' must be numbers"):
-        LabeledData({"a": [1, 2], "b": ["x", "y"]}, [0, 1])
     with pytest.raises(InputError, match="differ in length"):
         LabeledData({"a": [1, 2], "b": [1]}, [0, 1])

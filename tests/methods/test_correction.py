@@ -92,9 +92,30 @@ def test_the_anchor_of_a_rare_class_is_one_of_its_examples(make_run: Callable[..
     transition = estimate_transition(probs, (1 - share / 2).clamp_min(0.97))
     assert (transition.diag() > 0.8).all()
 
-    run, method = make_run(num_classes=100, n=300, epoch=3), ForwardCorrection(warmup=3)
+    for options, quantile in (
+        ({}, (1 - share / 2).clamp_min(0.97)), ({"quantile": 0.9}, torch.full((10,), 0.9)),
+    ):  # fmt: skip
+        run, method = make_run(num_classes=10, n=1000, epoch=3), ForwardCorrection(warmup=3, **options)
+        run.data.labels = labels
+        method.start(run)
+        method.before_epoch(run)
+        assert method.known
+        torch.testing.assert_close(method.matrix, estimate_transition(run.predict(), quantile).float())
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"), [(1, 1), (3, 1), (8, 4), (10, 5), (119, 5), (120, 6), (139, 6), (200, 10)]
+)
+def test_the_warmup_is_a_twentieth_but_five_epochs_or_half_of_a_short_run(
+    make_run: Callable[..., Run], epochs: int, expected: int
+) -> None:
+    method = ForwardCorrection()
+    run = make_run(epochs=epochs)
     method.start(run)
-    method.before_epoch(run)
+    for epoch in range(expected + 1):
+        assert not method.known
+        run.epoch = epoch
+        method.before_epoch(run)
     assert method.known
 
 

@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from reference import crust as slow
 
-from noiseproof.coreset.gradients import last_layer_gradients
+from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
-from noiseproof.method import Run, Selection
-from noiseproof.methods import build
+from noiseproof.method import Batch, Beliefs, Run, Selection
+from noiseproof.methods import build, crust
 from noiseproof.methods.cross_entropy import CrossEntropy
 from noiseproof.methods.crust import CRUST
+from noiseproof.methods.mixup import sample_lam
+from noiseproof.models import Backbone
 from noiseproof.models import build as network
 from noiseproof.training.fit import fit
 
@@ -38,6 +41,66 @@ def test_last_layer_gradients_are_those_of_autograd() -> None:
         torch.testing.assert_close(short[i], by_logits[i])
     with pytest.raises(InputError, match="need probabilities"):
         last_layer_gradients(torch.ones(3, 2), label)
+
+
+@pytest.mark.parametrize("by", ["label", "prediction"])
+def test_a_round_is_algorithm_1(make_run: Callable[..., Run], by: str) -> None:
+    """Its selection, weights and clusters; then the loss of Eq. (11) in the network's weights, in double precision."""
+    run = make_run(n=60, num_classes=4, epochs=20)
+    torch.manual_seed(3)
+    network = torch.nn.Linear(2, 4)
+    run.models, run.epoch = torch.nn.ModuleList([network]), 5
+    method = CRUST(build("ce"), fraction=0.12, selection="medoids", by=by, weighted=True, mixup=0.8)
+    method.start(run)
+    chosen = method.before_epoch(run)
+    x, label = run.data.inputs.double(), run.data.labels
+    network.double()
+    found = slow.clusters(network(x).softmax(dim=1).detach(), label, 0.12, by)
+    weight = slow.weights(found)
+    assert chosen is not None
+    assert chosen.weight is not None
+    assert dict(zip(chosen.index.tolist(), chosen.weight.tolist(), strict=True)) == weight
+    owners = {i: j for j, members in found.items() for i in members}
+    assert method.owner.tolist() == [owners[i] for i in range(60)]
+
+    run.inputs = lambda rows: (x[rows],)
+    generator = torch.Generator().manual_seed(7)
+    lam, partner = sample_lam(0.8, generator), method._partners(chosen.index, generator)
+    run.generator.manual_seed(7)
+    scale = chosen.weight.double() / chosen.weight.double().mean()  # as the loop has it
+    loss = method.loss(run, Batch((x[chosen.index],), label[chosen.index], chosen.index, scale))
+    one_hot = torch.nn.functional.one_hot(label, 4).double()
+    partners = dict(zip(chosen.index.tolist(), partner.tolist(), strict=True))
+    expected = slow.loss(network, x, one_hot, weight, partners, lam)
+    torch.testing.assert_close(loss, expected, atol=1e-10, rtol=1e-10)
+    weights = list(network.parameters())
+    gradients = (torch.autograd.grad(one, weights) for one in (loss, expected))
+    torch.testing.assert_close(*gradients, atol=1e-10, rtol=1e-10)
+    assert abs(lam - 0.5) > 0.1  # else the two images might change places
+    assert all(owners[i] == j and (i != j or len(found[j]) == 1) for j, i in partners.items())
+    assert any(label[i] != label[j] for j, i in partners.items()) == (by == "prediction")
+
+
+@pytest.mark.parametrize("selection", ["smallest", "trimmed"])
+def test_without_clusters_an_example_stands_for_itself_or_for_none(
+    make_run: Callable[..., Run], selection: str
+) -> None:
+    """Of each class the half with the smallest gradients ‖p − y‖; two rounds of the same network choose alike."""
+    run = make_run(n=40, num_classes=2, epochs=20, epoch=5)
+    method = CRUST(build("ce"), fraction=0.5, selection=selection)
+    method.start(run)
+    chosen = [method.before_epoch(run) for _ in range(2)][-1]
+    assert chosen is not None
+    assert chosen.weight is None
+    everyone, kept = torch.arange(40), torch.zeros(40, dtype=torch.bool).index_fill(0, chosen.index, True)
+    assert method.owner.tolist() == torch.where(kept, everyone, -1).tolist()
+    assert (method.times.tolist(), int(method.rounds)) == ((2 * kept).tolist(), 2)
+    if selection == "smallest":
+        gradient = last_layer_gradients(run.predict(), run.data.labels).norm(dim=1)
+        for label in (0, 1):
+            own = everyone[run.data.labels == label]
+            half = own[gradient[own].argsort()[: round(len(own) / 2)]]
+            assert sorted(half.tolist()) == own[kept[own]].tolist()
 
 
 def test_the_central_examples_are_clean_and_the_medoids_are_not() -> None:
@@ -93,6 +156,19 @@ def test_the_selection_joins_the_beliefs_of_the_inner_method(make_run: Callable[
     torch.testing.assert_close(beliefs.suspicion, own if selection == "medoids" else (own + left_out) / 2)
 
 
+def test_before_the_first_selection_it_believes_as_the_inner_method_does(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    predicted = torch.rand(len(run.data), run.num_classes, generator=torch.Generator().manual_seed(0)).softmax(dim=1)
+    for inner, selection in (("ce", "smallest"), ("ce", "central"), ("elr", "trimmed")):
+        method = CRUST(build(inner), selection=selection)
+        method.start(run)
+        expected = method.inner.beliefs(run, predicted) or Beliefs.of(predicted, run.data.labels)
+        found = method.beliefs(run, predicted)
+        assert found is not None
+        torch.testing.assert_close(found.suspicion, expected.suspicion)
+        torch.testing.assert_close(found.soft_label, expected.soft_label)
+
+
 def test_partners_are_other_members_of_the_cluster() -> None:
     method = CRUST(build("ce"), selection="central", mixup=1.0)
     method.register_buffer("owner", torch.tensor([1, 1, 1, 3, -1, 6, 6]))
@@ -121,7 +197,113 @@ def test_mixing_costs_no_further_pass(inner: str, passes: int) -> None:
     assert calls == passes * result.run.step
 
 
+class Small(Backbone):
+    """Features with batch norm, and a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+        self.num_features, self.head = 8, torch.nn.Linear(8, 3)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def authors_run(make_run: Callable[..., Run], n: int = 40) -> Run:
+    run = make_run(n=n, epochs=8)
+    torch.manual_seed(1)
+    run.models = torch.nn.ModuleList([Small()])
+    run.inputs = lambda rows: (run.data.take(rows),)
+    return run
+
+
+def test_the_authors_variant_selects_and_weighs_as_its_twin(make_run: Callable[..., Run]) -> None:
+    run, method = authors_run(make_run), CRUST(build("ce"), variant="authors", fraction=0.5)
+    method.start(run)
+    run.model.eval()
+    assert method.before_epoch(run) is None
+    run.epoch = 2  # the warm-up is a quarter of 8
+    before = run.model.body[1].running_mean.clone()  # type: ignore[union-attr, index]
+    selection = method.before_epoch(run)
+    assert not run.model.training
+    assert not torch.equal(before, run.model.body[1].running_mean)  # type: ignore[union-attr, index]
+    everyone = torch.arange(len(run.data))
+    run.model.train()
+    features = run.model.features(run.data.take(everyone)).detach()
+    chosen, weight = slow.select(features, run.model.head.weight, run.model.head.bias, run.data.labels, share=0.5)
+    assert selection is not None
+    assert set(selection.index.tolist()) == set(chosen)
+    assert dict(zip(selection.index.tolist(), selection.weight.tolist(), strict=True)) == pytest.approx(
+        dict(zip(chosen, weight, strict=True))
+    )
+
+
+def test_the_authors_variant_mixes_within_the_label_and_keeps_it(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crust, "sample_lam", lambda alpha, generator, beta: {(1.0, 0.1): 0.25}[alpha, beta])
+    run, method = authors_run(make_run, n=200), CRUST(build("ce"), variant="authors", fraction=0.5)
+    method.start(run)
+    seen: list[Batch] = []
+    method.inner.loss = lambda run, batch: seen.append(batch) or torch.zeros(())  # type: ignore[method-assign, func-returns-value]
+    partners: list[torch.Tensor] = []
+    inputs = run.inputs
+
+    def watched(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        partners.append(rows)
+        return inputs(rows)  # type: ignore[misc]
+
+    run.inputs = watched
+    index = torch.arange(0, 60)
+    label, weight = run.data.labels[index], torch.arange(1.0, 61.0)
+    x = run.data.take(index)
+    for run.epoch in (2, 3):  # the first selection, and the epoch after it
+        method.loss(run, Batch((x,), label, index, weight))
+    assert torch.equal(seen[0].views[0], x)
+    (rows,) = partners
+    assert torch.equal(run.data.labels[rows], label)
+    assert not torch.equal(rows, index)
+    torch.testing.assert_close(seen[1].views[0], 0.25 * x + 0.75 * run.data.take(rows))
+    for batch in seen:
+        assert torch.equal(batch.label, label)
+        torch.testing.assert_close(batch.weight, weight / weight.mean())
+
+
+@pytest.mark.slow
+def test_the_authors_variant_does_what_they_published() -> None:
+    """Figure 1 (a): half of the labels wrong, coresets get cleaner over the epochs, and smaller ones are cleaner."""
+    for seed in (0, 1, 2):
+        data, _ = noisy_digits(seed)
+        right = {}
+        for fraction in (0.3, 0.5, 0.7):
+            method = CRUST(build("ce"), variant="authors", fraction=fraction)
+            history = fit("mlp", data, method, epochs=24, batch_size=64, lr=0.05, seed=seed).history
+            right[fraction] = [record["selected_right"] for record in history if "selected_right" in record]
+            assert len(right[fraction]) == 24 - 5
+        assert right[0.3][-1] > right[0.5][-1] > right[0.7][-1] > 0.55
+        assert right[0.5][-1] > right[0.5][0] + 0.05
+        assert right[0.5][-1] > 0.9
+
+
+def test_gradients_at_the_features_are_those_of_the_formula() -> None:
+    torch.manual_seed(0)
+    model, x, label = Small().double().eval(), torch.randn(5, 2).double(), torch.tensor([0, 1, 2, 1, 0])
+    rows, logits = feature_gradients(model, x, label)
+    torch.testing.assert_close(logits, model(x))
+    expected = last_layer_gradients(logits.softmax(dim=1), label) @ model.head.weight  # Wᵀ(p − y)
+    torch.testing.assert_close(rows, expected)
+    assert all(weight.grad is None for weight in model.parameters())
+
+
 def test_mistakes() -> None:
+    with pytest.raises(InputError, match="variant='authors' has a selection, classes, weights and mixup of its own"):
+        build("crust(ce, variant='authors', mixup=1.0)")
+    with pytest.raises(InputError, match="variant='authors' is for one network, co_teaching trains several"):
+        build("crust(co_teaching(forget_rate=0.2), variant='authors')")
+    data = load("digits").subset(range(200))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with pytest.raises(InputError, match="needs a network of features and a head, got Sequential"):
+        fit(model, data, "crust(ce, variant='authors')", epochs=8)
     with pytest.raises(InputError, match="crust wraps a method"):
         CRUST("ce")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'medoids'"):

@@ -110,6 +110,17 @@ def test_guard_catches_positions_in_the_batch() -> None:
         guard(torch.arange(2), labels[:3])
 
 
+def test_a_guard_that_allows_repeats_knows_every_label_it_has_seen() -> None:
+    for first, second in ((0, 1), (1, 0), (2, 1)):
+        guard = IndexGuard(6, repeats=True)
+        guard(torch.tensor([4, 4]), torch.tensor([first, first]))
+        with pytest.raises(InputError, match=f"came first with label {first} and now with {second}"):
+            guard(torch.tensor([4]), torch.tensor([second]))
+    relaxed = IndexGuard(6, repeats=True, relabel=True)
+    for label in (0, 1):
+        relaxed(torch.tensor([4]), torch.tensor([label]))
+
+
 def test_method_equals_its_loss(make_run: Callable[..., Run], train: Callable[..., list[float]]) -> None:
     run, method = make_run(), ELR(beta=0.5, lam=2.0)
     method.start(run)

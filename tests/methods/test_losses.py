@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -294,3 +295,12 @@ def test_transition_is_in_the_state(kind: type[ForwardLoss] | type[BackwardLoss]
     other.load_state_dict(loss.state_dict())
     logits, label = make_batch(0, 4, 3, 2.0)
     assert torch.equal(other(logits, label), loss(logits, label))
+
+
+def test_backward_correction_needs_a_condition_number_of_a_hundred_at_most() -> None:
+    """That of two classes of which each is mistaken for the other with probability δ is 1/(1 − 2δ)."""
+    for condition, taken in ((99.5, True), (100.5, False)):
+        flip = (1 - 1 / condition) / 2
+        transition = torch.tensor([[1 - flip, flip], [flip, 1 - flip]], dtype=torch.float64)
+        with contextlib.nullcontext() if taken else pytest.raises(InputError, match=r"condition number 10[01]"):
+            BackwardLoss(transition)

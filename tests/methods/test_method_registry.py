@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import noiseproof as nf
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run, Wrapper
 from noiseproof.methods import build, registry, table
@@ -119,13 +121,46 @@ def test_build() -> None:
         build(3)  # type: ignore[arg-type]
 
 
+SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 0.75, "std": 1e-8, "full_u": False}
+CORRECTION = {"transition": None, "warmup": None, "quantile": None}
+DEFAULTS = {  # the papers' values; where docs/methods says so, those that did best here
+    "backward": CORRECTION,
+    "ce": {},
+    "co_teaching": {"forget_rate": 0.2, "warmup": 10, "exponent": 1.0},
+    "crust": {
+        "fraction": "auto", "selection": "smallest", "by": "label", "warmup": 5, "every": 1, "weighted": False,
+        "mixup": 0.0,
+    },
+    "early_stop": {"criterion": "agreement", "patience": 5},
+    "elr": {"beta": 0.7, "lam": "auto"},
+    "forward": CORRECTION,
+    "gce": {"q": 0.7},
+    "label_noise": {"rate": 0.1, "anneal": "constant"},
+    "mixup": {"alpha": 1.0},
+    "pull": {"strength": 0.03},
+    "refine": {"m1": 0.0, "m2": 10.0, "sharpness": 0.5, "ramp": 20.0, "views": 1},
+    "sce": {"alpha": 0.1, "beta": 1.0, "A": -4.0},
+    "sop": SOP,
+    "sop_plus": {**SOP, "consistency": 0.9, "balance": 0.1, "prior": "labels"},
+}  # fmt: skip
+
+
+def test_defaults_are_as_documented() -> None:
+    """Of the methods, and the same of the losses for other loops."""
+    assert {row.name: row.options for row in table()} == DEFAULTS
+    for loss, name in ((nf.GCELoss, "gce"), (nf.SCELoss, "sce"), (nf.ELRLoss, "elr"), (nf.SOPLoss, "sop")):
+        parameters = inspect.signature(loss).parameters
+        assert {option: parameters[option].default for option in DEFAULTS[name]} == DEFAULTS[name]
+        assert parameters["reduction"].default == "mean"
+    parameters = inspect.signature(nf.RefineLoss).parameters
+    expected = DEFAULTS["refine"] | {"reduction": "mean"}
+    assert {name: one.default for name, one in parameters.items()} | {"views": 1} == expected
+
+
 def test_table_is_complete() -> None:
     rows = {row.name: row for row in table()}
     assert sorted(rows) == NAMES
     assert rows["elr"].cls == "ELR"
-    assert rows["elr"].options == {"beta": 0.7, "lam": "auto"}
-    assert rows["early_stop"].options == {"criterion": "agreement", "patience": 5}
-    assert rows["ce"].options == {}
     assert rows["co_teaching"].needs == "noise rate"
     for row in rows.values():
         assert row.paper

@@ -142,6 +142,44 @@ def test_the_terms_of_sop_plus(seed: int, batch: int, classes: int, both: bool) 
 
 
 @VARIANTS
+@pytest.mark.parametrize("prior", ["labels", "uniform"])
+def test_the_whole_loss_of_sop_plus_agrees_with_the_paper(
+    make_run: Callable[..., Run], variant: str, prior: str
+) -> None:
+    """Values, and gradients in the network's weights, by way of the hooks; u and v move as in SOP."""
+    run, method = (
+        make_run(n=32, num_classes=4),
+        SOPPlus(variant=variant, lr_u=3, lr_v=3, std=0.4, consistency=0.7, balance=1.3, prior=prior),
+    )
+    twin, network = SOP(variant=variant, lr_u=3, lr_v=3, std=0.4), torch.nn.Linear(2, 4).double()
+    run.models = torch.nn.ModuleList([network])
+    run.lr = 0.1
+    for one in (method, twin):
+        run.generator.manual_seed(5)
+        one.start(run)
+    index = torch.tensor([3, 17, 8, 21, 0, 11, 29])
+    views = tuple(torch.randn(2, 7, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    label = run.data.labels[index]
+    counts = [int((run.data.labels == k).sum()) for k in range(4)]
+    shares = [1 / 4] * 4 if prior == "uniform" else [count / 32 for count in counts]
+    u = torch.zeros(7, 4, dtype=torch.float64)
+    u[torch.arange(7), label] = method.noise.u[index].double()
+    expected = slow.plus(*map(network, views), u, method.noise.v[index].double(), label, shares, 0.7, 1.3, variant)
+    by_weights = torch.autograd.grad(expected, list(network.parameters()))
+
+    batch = Batch(views, label, index)
+    loss = method.loss(run, batch)
+    torch.testing.assert_close(loss, expected, atol=1e-10, rtol=1e-10)
+    found = torch.autograd.grad(loss, list(network.parameters()))
+    torch.testing.assert_close(found, by_weights, atol=1e-10, rtol=1e-10)
+    twin.loss(run, batch)
+    for one in (method, twin):
+        one.after_step(run, batch)
+    torch.testing.assert_close(method.noise.state_dict(), twin.noise.state_dict())
+    assert len(set(counts)) > 1
+
+
+@VARIANTS
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("full_u", [False, True])
 def test_a_step_is_sgd_on_each_example(variant: str, dtype: torch.dtype, full_u: bool) -> None:
@@ -339,6 +377,16 @@ def test_a_second_training_batch_without_a_step_is_refused() -> None:
         criterion.step()
 
 
+def test_only_training_leaves_something_to_step() -> None:
+    criterion = SOPLoss(4, 3)
+    logits, label = torch.zeros(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.int64)
+    criterion.eval()(logits, label, torch.arange(4))
+    with torch.no_grad():
+        criterion.train()(logits, label, torch.arange(4))
+    with pytest.raises(InputError, match="needs a batch first"):
+        criterion.step()
+
+
 @VARIANTS
 def test_second_derivatives(variant: str) -> None:
     logits, _, _, label = example(6, 4, 3, 1.0)
@@ -359,6 +407,16 @@ def test_noise_is_that_of_the_label_an_example_has_now() -> None:
             criterion(logits.requires_grad_(), torch.tensor([label]), index)
             criterion.step()
         assert float(criterion.noise()[0]) == pytest.approx(expected, abs=0.02)
+
+
+def test_an_example_that_was_not_seen_has_no_noise() -> None:
+    """Also where u has K entries, of which the neighbour's last one is awake."""
+    criterion = SOPLoss(3, 3, full_u=True, visits=2)
+    logits, index = torch.tensor([[4.0, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
+    for _ in range(20):
+        criterion(logits, torch.tensor([2]), index)
+        criterion.step()
+    assert criterion.noise().tolist() == pytest.approx([1, 0, 0], abs=0.02)
 
 
 def noise_model(u: Tensor, v: Tensor) -> NoiseModel:

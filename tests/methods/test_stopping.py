@@ -163,6 +163,11 @@ def test_the_rows_remembered_are_of_all_classes(make_run: MakeRun, monkeypatch: 
     assert stopping.remembered(run).probability[:, 0].tolist() == [0, 3, 6, 9]
 
 
+def test_a_run_that_stands_still_has_no_knee(make_run: MakeRun) -> None:
+    records = [{"train_accuracy": 0.8, "distance": 1.0}] * 6
+    assert watch(stopping.Knee(), make_run(), records, 99) == 6
+
+
 def test_there_is_no_knee_below_chance(make_run: MakeRun) -> None:
     records = [{"train_accuracy": a, "distance": float(i)} for i, a in enumerate((0.2, 0.3, 0.6, 0.8, 0.8, 0.8), 1)]
     assert watch(stopping.Knee(), make_run(), records, 99) > 2

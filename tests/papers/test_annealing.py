@@ -284,6 +284,15 @@ def test_constant_rate_never_anneals_and_runs_repeat() -> None:
     assert not torch.equal(first.net.W, other.net.W)
 
 
+def test_without_annealing_the_small_rate_is_that_of_the_whole_run() -> None:
+    """LNSGD-S has η₂ "throughout the training process": η₁ is nothing to it, and time is η₂ a step."""
+    found, other = (run("lnsgd-s", eta1=rate, watch=[5.0, 10.0]) for rate in (0.5, 0.3))
+    assert torch.equal(found.net.W, other.net.W)
+    assert len(found.records) >= 3
+    for record in found.records:
+        assert record["time"] == pytest.approx(0.05 * record["step"])
+
+
 def test_time_ends_a_run_that_does_not_arrive() -> None:
     found = run("lnsgd-ls", eps2=1e-6, time=20.0)
     assert found.stopped is None

@@ -12,7 +12,7 @@ from papers.support import run, shown
 
 from noiseproof_papers.experiment import Experiment
 from noiseproof_papers.label_noise import annealing_figures
-from noiseproof_papers.label_noise.annealing_figures import Curves, Regimes, interval
+from noiseproof_papers.label_noise.annealing_figures import FIRST_SEED, Base, Curves, Regimes, interval
 
 TINY = {"d": 10, "m": 20, "r": 1.0, "q_scale": 3.0, "eta1": 0.5, "eta2": 0.1, "eta_full": 0.5, "time": 60.0}
 
@@ -24,7 +24,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Curves, "TESTS", 200)
 
 
-@pytest.mark.parametrize("kind", [Regimes, Curves])
+@pytest.mark.parametrize("kind", [Regimes, Base, Curves])
 def test_cells_are_distinct_json(kind: type[Experiment]) -> None:
     cells = [json.dumps(cell, sort_keys=True) for cell in kind().cells("small", None)]
     assert len(set(cells)) == len(cells)
@@ -44,6 +44,22 @@ def test_regimes_run_and_compare_seed_by_seed(tmp_path: Path) -> None:
     noisier = next(row for row in rows if row[0] == "δ = 0.1")
     assert noisier[3] == base[3]  # full batch has no label noise: as at the base
     assert next(row for row in rows if row[0] == "κ = 0.7")[1:] == [""] * 7  # not run here
+
+
+def test_the_base_is_run_on_seeds_that_did_not_choose_it(tmp_path: Path) -> None:
+    experiment = Base()
+    chosen = {cell["seed"] for cell in Regimes().cells("small", None)} | set(range(FIRST_SEED))
+    assert not chosen & {cell["seed"] for cell in experiment.cells("small", None)}
+    done = run(experiment, experiment.cells("small", 2))
+    for one in done:  # as if Q had been lost once
+        one.figures["end"]["error_q"] = 0.5 if one is done[0] else 0.0
+    rows = dict(shown(experiment, done, tmp_path))
+    assert rows["lnsgd-ls: runs that lost Q"] == "1 of 2"
+    assert "fbgd: P (Q)" in rows  # full batch is not annealed here
+    ends = {(one.cell["algorithm"], one.cell["seed"]): one.figures["end"]["error"] for one in done}
+    second = max(seed for _, seed in ends)
+    apart = 100 * (ends["lnsgd-s", second] - ends["lnsgd-ls", second])
+    assert rows["test where Q was kept: lnsgd-s − lnsgd-ls"] == f"{apart:+.3f}"
 
 
 def test_curves_end_where_the_run_ends(tmp_path: Path) -> None:

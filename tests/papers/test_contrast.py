@@ -188,6 +188,10 @@ def test_the_papers_alpha_is_not_enough(values: int) -> None:
 def test_theorem_2_asks_for_sizes_no_machine_has() -> None:
     centers = clusters.random_centers(2, 20, seed=0, apart=1.0)
     asked = contrast.asked(centers, 400, 2 / 32, 2.0, "softplus", alpha_max=0.9, step=0.01)
+    expected = slow.asked(
+        centers.numpy(), clusters.covariance(centers, "softplus").numpy(), 400, 2 / 32, 2.0, 0.9, 0.01
+    )
+    assert asked == pytest.approx(expected, rel=1e-9)
     assert asked.width > 1e6
     assert asked.eps < 1e-4
     longer = contrast.asked(centers, 400, 2 / 32, 2.0, "softplus", alpha_max=0.99, step=0.01)

@@ -65,10 +65,10 @@ def test_table_2_separates_central_from_medoids(tmp_path: Path, monkeypatch: pyt
     experiment = Digits()
     done = run(experiment, experiment.cells("small", 1))
     rows = shown(experiment, done, tmp_path)
-    assert [row[0] for row in rows] == ["ce", *[variant.title for variant in study]]
+    assert [row[0] for row in rows] == ["ce", *[variant.title for variant in study], "as the authors"]
     right = {one.cell["method"]: one.figures["curves"].get("selected_right", [None])[-1] for one in done}
     assert right["ce"] is None
-    assert min(right["central, label"], right["central, prediction"]) > 0.85
+    assert min(right["central, label"], right["central, prediction"], right["as the authors"]) > 0.85
     assert max(right["medoids, label"], right["medoids, prediction"]) < 0.6
     assert all(abs(one.figures["selected"] - 0.5) < 0.01 for one in done if one.cell["method"] != "ce")
 
@@ -78,6 +78,9 @@ def test_table_1_tells_co_teaching_the_noise(tmp_path: Path, monkeypatch: pytest
     rates = {(one["data"], one["noise"]): one["fit"]["method"] for one in cells if one["method"] == "co_teaching"}
     assert rates["cifar10", "asymmetric:0.4"] == "co_teaching(forget_rate=0.2)"
     assert rates["cifar100", "asymmetric:0.4"] == "co_teaching(forget_rate=0.4)"
+    assert rates["cifar10", "derangement:0.4"] == "co_teaching(forget_rate=0.4)"
+    as_authors = {one["fit"]["method"] for one in cells if one["method"] == "crust as the authors"}
+    assert as_authors == {"crust(ce, fraction=0.5, variant='authors')"}
     assert {one["fit"]["model"] for one in cells} == {"resnet32"}
     monkeypatch.setattr(Table1, "settings", ("symmetric:0.5",))
     monkeypatch.setattr(Table1, "methods", ("ce", "crust as in the paper", "crust"))

@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from noiseproof import models
-from noiseproof.data import LabeledData, Normalize
+from noiseproof.data import LabeledData, Normalize, noise
 from noiseproof.data.input_form import InputForm
 from noiseproof.errors import InputError
 from noiseproof.models import Backbone
 from noiseproof.pretraining import MoCo, probe
 from noiseproof.pretraining.moco import crowded
 from noiseproof.pretraining.report import settings
+from noiseproof.pretraining.train import probe_sets, projection_head
 from noiseproof.runs import loading
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.loading import load_model
@@ -98,6 +99,44 @@ def test_the_probe_is_that_of_the_features(run, pictures):
     assert probe.probe(result.features, *pictures) == pytest.approx(found)
     alone = run("moco", test=None)
     assert len(alone.bank) + len(alone.queries) == len(pictures[0])
+
+
+def test_probes_by_default_are_twenty_over_a_run(run, monkeypatch):
+    """Each epoch of a short run; every second of 43, and after the last."""
+    monkeypatch.setattr("noiseproof.pretraining.train.probe", lambda *_: {"knn": 0.5, "linear": 0.5})
+    for epochs, every in ((3, 1), (39, 1), (43, 2)):
+        result = run("moco(dictionary_size=8)", epochs=epochs, batch_size=120, model="mlp(widths=[2])")
+        probed = [record["epoch"] for record in result.history if "knn_accuracy" in record]
+        assert probed == sorted({*range(every, epochs + 1, every), epochs})
+
+
+def test_the_sets_of_the_probes(pictures):
+    """At most so many examples, under their true labels; without a test set a fifth of them is held out."""
+    train, test = noise.apply(pictures[0], "symmetric:0.5"), pictures[1]
+    bank, queries = probe_sets(train, test, 120)
+    assert torch.equal(bank.inputs, train.inputs)
+    assert torch.equal(bank.labels, pictures[0].labels)
+    assert torch.equal(queries.inputs, test.inputs)
+    assert [len(part) for part in probe_sets(train, test, 50)] == [50, 50]
+    assert [len(part) for part in probe_sets(train, None, 120)] == [96, 24]
+    assert [len(part) for part in probe_sets(train, None, 50)] == [40, 10]
+
+
+def test_the_head_has_three_layers():
+    """Of the features' width by default; batch norm and ReLU behind each hidden one, which needs no bias then."""
+    for hidden, width in ((None, 5), (7, 7)):
+        head = projection_head(5, 3, hidden)
+        kinds = [type(layer).__name__ for layer in head]
+        assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear"]
+        assert [tuple(head[i].weight.shape) for i in (0, 3, 6)] == [(width, 5), (width, width), (3, width)]
+        assert [head[i].bias is None for i in (0, 3, 6)] == [True, True, False]
+
+
+def test_a_batch_holds_two_images_for_each_process(run, monkeypatch):
+    monkeypatch.setattr("noiseproof.training.distributed.world", lambda: 3)
+    for size in (3, 5, 7):
+        with pytest.raises(InputError, match="a multiple of the 3 processes, two images or more for each"):
+            run("moco", batch_size=size)
 
 
 def test_fit_starts_from_a_backbone_with_a_fresh_head(run, pictures, tmp_path):
@@ -212,11 +251,15 @@ def test_the_command_line_from_pretrain_to_fit(command):
     assert "linear" in out
     assert "80 labelled examples" in out
     assert set(load_file("w.safetensors")) == {"body.1.weight", "body.1.bias"}
+    code, out, err = command("probe", "run", "--limit", 80, "--protocol", "imagenet", "--no-random", "--quiet")
+    assert (code, err) == (0, "")
+    code, _, err = command("probe", "run", "--protocol", "imagnet", "--quiet")
+    assert (code, "did you mean 'imagenet'" in err) == (2, True)
     code, out, err = command("probe", "run", "--doubts", "doubts.parquet", "--no-random", "--quiet")
     assert (code, err) == (0, "")
     doubts = pq.read_table("doubts.parquet").to_pydict()
     assert doubts["split"].count("train") == 100
-    assert doubts["suspicion"] == sorted(doubts["suspicion"], reverse=True)
+    assert doubts["probability_wrong"] == sorted(doubts["probability_wrong"], reverse=True)
     code, _, err = command("fit", "digits", "--method", "ce", "--epochs", 1, "--init", "run", "--out", "fit", *quick)
     assert (code, err) == (0, "")
     assert json.loads(Path("fit/config.json").read_text())["call"]["init"] == str(Path("run").absolute())

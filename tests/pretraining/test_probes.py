@@ -27,6 +27,33 @@ def test_linear_agrees_with_scikit_learn():
     torch.testing.assert_close(ours.double(), expected.double(), atol=2e-3, rtol=0)
 
 
+@pytest.mark.parametrize("protocol", probes.PROTOCOLS)
+def test_the_papers_protocols_end_near_the_optimum(protocol: str) -> None:
+    x, centres = features(600, 6), 1.5 * features(4, 6, seed=2)
+    labels = torch.arange(600) % 4
+    x = 0.5 * (x + centres[labels])
+    ours = probes.linear_by_steps(x[:500], labels[:500], x[500:], protocol=protocol)
+    best = probes.linear(x[:500], labels[:500], x[500:])
+    torch.testing.assert_close(ours.sum(dim=1), torch.ones(100))
+    assert (ours.argmax(dim=1) == best.argmax(dim=1)).float().mean() > 0.93
+    assert torch.equal(ours, probes.linear_by_steps(x[:500], labels[:500], x[500:], protocol=protocol))
+
+
+def test_the_imagenet_protocol_is_sgd_at_10_that_falls_to_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, step = [], torch.optim.SGD.step
+
+    def watched(self: torch.optim.SGD) -> None:
+        rates.append((self.param_groups[0]["lr"], self.param_groups[0]["momentum"], len(rates)))
+        step(self)
+
+    monkeypatch.setattr(probes.PROTOCOLS["imagenet"].optimizer, "step", watched)
+    probes.linear_by_steps(features(300, 2), torch.arange(300) % 2, features(3, 2))
+    assert len(rates) == 100 * 2
+    assert rates[0][:2] == (10.0, 0.9)
+    assert rates[100][0] == pytest.approx(5.0)
+    assert rates[-1][0] < 0.01
+
+
 def test_features_that_never_change_do_no_harm():
     x = torch.cat([features(50, 2), torch.ones(50, 1)], dim=1)
     labels = (x[:, 0] > 0).long()
@@ -37,6 +64,8 @@ def test_mistakes_are_one_sentence():
     x, labels = features(9, 2), torch.zeros(9, dtype=torch.int64)
     with pytest.raises(InputError, match="decay"):
         probes.linear(x, labels, features(3, 2), decay=-1)
+    with pytest.raises(InputError, match="did you mean 'imagenet'"):
+        probes.linear_by_steps(x, labels, features(3, 2), protocol="imagnet")
     with pytest.raises(InputError, match="must be features"):
         probes.linear(x, labels, features(3, 3))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -75,6 +77,17 @@ def test_mu_rises_by_half_a_cosine():
     for t in range(11):
         assert confidence(t, 10, 0.5, 10) == pytest.approx(twin.confidence(t, 10, 0.5, 10))
     assert (confidence(0, 1, 0.5, 10), confidence(1, 1, 0.5, 10)) == (0.5, 10)
+
+
+@pytest.mark.parametrize(("n", "each"), [(96, 3), (97, 3), (98, 4), (127, 4), (20, 1), (1, 1)])
+def test_mu_rises_over_the_steps_that_the_loop_makes(monkeypatch, n, each):
+    """A last batch of one joins its neighbour; a data set smaller than a batch is one."""
+    asked = []
+    monkeypatch.setattr("noiseproof.pretraining.sane.confidence", lambda *given: asked.append(given) or 0.0)
+    state = SimpleNamespace(data=range(n), batch_size=32, epochs=5, step=2)
+    labels = SANE(m1=0.5, m2=10).labels(state, torch.zeros(4, 2), 3)
+    assert asked == [(2, 5 * each, 0.5, 10)]
+    assert torch.equal(labels, torch.eye(3, 4))  # without confidence, one-hot
 
 
 def test_losses_and_their_gradients_agree_with_the_paper():
@@ -193,6 +206,23 @@ def test_after_a_step_the_target_moves_and_the_keys_are_kept(run):
     assert torch.equal(method.dictionary[(at + torch.arange(8)) % 40], keys)
     torch.testing.assert_close(keys.norm(dim=1), torch.ones(8))
     assert not any(parameter.requires_grad for parameter in method.target.parameters())
+
+
+def test_the_momentum_network_normalises_by_the_batch_and_keeps_statistics_of_its_own(run):
+    """As the online one does: in train mode, from the start of a run to its end."""
+    result = run(MoCo(dictionary_size=40), epochs=1, probe_every=0)
+    state, method = result.run, result.method
+    layers = [module for module in method.target.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+    assert len(layers) == 3
+    for layer in layers:
+        assert int(layer.num_batches_tracked) == state.step == 4
+        assert not torch.equal(layer.running_mean, torch.zeros_like(layer.running_mean))
+    begun = MoCo()
+    begun.start(state)
+    assert all(module.training for module in begun.target.modules())
+    view = torch.randn(8, *state.data.input_shape, generator=torch.Generator().manual_seed(4))
+    expected = copy.deepcopy(begun.target).train()(view)
+    torch.testing.assert_close(begun.encode(state, view), torch.stack([twin.unit(row) for row in expected]))
 
 
 def test_keys_come_back_in_order_from_their_groups(run):
@@ -316,6 +346,14 @@ def test_features_get_better(method):
         )  # fmt: skip
         gains.append(result.history[-1]["knn_accuracy"] - result.at_random["knn_accuracy"])
     assert sum(gains) / len(gains) > 0.02, gains
+
+
+def test_defaults_are_those_of_cifar10():
+    """Section 4 of Zhou et al. (2021); the memory of the momentum network is MoCo's."""
+    contrast = "temperature=0.2, dictionary_size=4096, ema=0.99, groups=1, symmetric=False"
+    refinery = "lam=0.5, sharpness=0.8, m1=0.0, m2=1.0, kappa=2.0, p=True, q=True"
+    assert MoCo().describe() == f"moco({contrast})"
+    assert SANE().describe() == f"sane({contrast}, {refinery}, mixup='momentum', crops=0, side='query')"
 
 
 def test_it_is_a_method_like_any_other():

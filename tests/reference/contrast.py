@@ -56,3 +56,17 @@ def risk(h: Array, label: Array) -> float:
         for k in range(len(row)):
             total -= y[k] * math.log(row[k])
     return total / len(h)
+
+
+def asked(
+    centers: np.ndarray, covariance: np.ndarray, n: int, rho: float, delta: float, alpha_max: float, step: float
+) -> tuple[float, ...]:
+    """Theorem 2's k, ε, ε for exact recovery, t₀ and (ζ − 4ρ)/ε, word by word, with c₁ to c₆, Γ and ψ' put to 1."""
+    K, d = centers.shape
+    lam, norm = np.linalg.eigvalsh(covariance).min(), np.linalg.svd(centers)[1].max()
+    xi = np.log(n**0.5 * np.log(K) / rho)
+    k = K**2 * xi**6 * norm**4 / (alpha_max**2 * lam**4)
+    eps = min(lam / (K * xi**6), rho / alpha_max)
+    exact = delta * min(lam**2 / (K**2 * xi**3), 1 / d**0.5)
+    t0 = K / (step * n * lam) * np.log(n**0.5 * np.log(K) / ((1 - alpha_max) * rho))
+    return k, eps, exact, t0, K * xi * np.log(K) ** 0.5 / lam

@@ -59,3 +59,33 @@ def balance(p: Tensor, prior: list[float]) -> Tensor:
     """−Σ_k prior_k log(mean of p_k): D_KL(prior ‖ mean of p) without its constant, Appendix A.3."""
     means = [sum(p[i, k] for i in range(len(p))) / len(p) for k in range(p.shape[1])]
     return -sum(prior[k] * torch.log(means[k]) for k in range(p.shape[1]))
+
+
+def plus(
+    weak: Tensor, strong: Tensor, u: Tensor, v: Tensor, label: Tensor, prior: list[float], lam_c: float, lam_b: float,
+    variant: str,
+) -> Tensor:  # fmt: skip
+    """The loss of SOP+ in the network's weights, Appendix A.3: that of SOP, λ_C L_C and λ_B L_B, over a batch.
+
+    Of the logits of both views (B, K), u and v (B, K), labels (B,). In the authors' code the first view is a fixed
+    target of the second in L_C, and L_B is of φ(p + s).
+    """
+    p = torch.stack([torch.stack([torch.exp(x) / torch.exp(row).sum() for x in row]) for row in weak])
+    own = losses(p, u, v, label, variant)[0]
+    target, balanced = weak, p
+    if variant == "authors":
+        target, balanced = weak.detach(), corrected(p, u, v, label)
+    batch = len(weak)
+    return sum(own) / batch + lam_c * sum(consistency(target, strong)) / batch + lam_b * balance(balanced, prior)
+
+
+def corrected(p: Tensor, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
+    """φ(p + s) (B, K), Eqs. (5) and (7), with the squares clamped to at most 1."""
+    rows = []
+    for i in range(len(p)):
+        w = []
+        for k in range(p.shape[1]):
+            s = min(float(u[i, k]) ** 2, 1.0) if k == int(label[i]) else -min(float(v[i, k]) ** 2, 1.0)
+            w.append(torch.clamp(p[i, k] + s, min=1e-4))
+        rows.append(torch.stack([one / sum(w) for one in w]))
+    return torch.stack(rows)

@@ -32,7 +32,7 @@ def test_parts_that_are_empty_are_left_out(tmp_path: Path) -> None:
 
 
 def test_every_part_is_shown(tmp_path: Path) -> None:
-    suspect = {"id": "7", "label": "<i>", "suggested": "cat", "suspicion": 0.987, "image": b"png"}
+    suspect = {"id": "7", "label": "<i>", "suggested": "cat", "probability_wrong": 0.987, "image": b"png"}
     full = page(
         tmp_path,
         Section(header=["", "loss"], rows=[["epoch 1", "2.3"]]),

@@ -266,15 +266,15 @@ def test_the_run_directory(digits, tmp_path):
     assert lines == result.history
     table = pq.read_table(out / "labels.parquet").to_pydict()
     assert sorted(map(int, table["id"])) == list(range(len(digits[0])))
-    for i, label, suspicion in zip(map(int, table["id"]), table["label"], table["suspicion"], strict=True):
+    for i, label, score in zip(map(int, table["id"]), table["label"], table["probability_wrong"], strict=True):
         assert label == digits[0].class_names[int(digits[0].labels[i])]
-        assert suspicion == pytest.approx(float(result.beliefs.suspicion[i]))
-    assert table["suspicion"] == sorted(table["suspicion"], reverse=True)
+        assert score == pytest.approx(float(result.report.scores[i]))
+    assert table["probability_wrong"] == sorted(table["probability_wrong"], reverse=True)
     assert (out / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert "elr" in (out / "report.html").read_text()
     assert {path.name for path in out.iterdir()} == {
         "config.json", "history.jsonl", "checkpoint.safetensors", "initial.safetensors", "model.safetensors",
-        "labels.parquet", "summary.json", "curves.png", "report.html",
+        "labels.parquet", "evidence.npz", "summary.json", "curves.png", "report.html",
     }  # fmt: skip
     again = run(digits, "elr", out=out, val=0.2, test=digits[1], resume=True)
     assert again.history == result.history
@@ -334,7 +334,7 @@ BAD = {
     "frozen": ({"model": Scalar(10).requires_grad_(False)}, "no trainable parameter"),
     "no split": ({"method": "early_stop(ce, criterion='val_loss')"}, "needs a validation split"),
     "checkpoint": ({"out": "x", "checkpoint_seconds": 0.0}, "checkpoint_seconds must be a number above 0"),
-    "test": ({"test": (1, 2)}, "test must be a LabeledData, got tuple"),
+    "test": ({"test": (1, 2, 3)}, r"test must be a LabeledData, a pair \(X, y\), .*, got tuple"),
     "epochs as text": ({"epochs": "2"}, "epochs must be a whole number"),
     "seed": ({"seed": 10**30}, "seed must be"),
     "factory of numbers": ({"model": lambda: 3}, "function that makes one, got int"),
@@ -421,16 +421,14 @@ def test_held_out_labels_are_on_the_scale_of_the_others():
     train, test = data.split(0.2, seed=0)
     result = fit("mlp", train, "elr", epochs=40, lr=0.1, val=0.2, test=test, device="cpu")
     wrong, held_out = train.wrong.numpy(), result.split == "val"
-    suspicion = result.beliefs.suspicion.numpy()
-    for share in (0.05, 0.2, 0.5):  # as many of either part stand above any value
-        threshold = np.quantile(suspicion[~held_out], 1 - share)
-        assert abs((suspicion[held_out] > threshold).mean() - share) < 0.02
-    first = np.argsort(-suspicion, kind="stable")[:50]
-    assert wrong[first].mean() >= 0.9
-    assert held_out[first].any()
-    assert result.test_beliefs is not None
-    tested = result.test_beliefs.suspicion.numpy()
-    assert abs((tested > np.quantile(suspicion[~held_out], 0.8)).mean() - 0.2) < 0.02
+    for scores in (result.beliefs.suspicion.numpy(), result.report.scores):
+        first = np.argsort(-scores, kind="stable")[:50]
+        assert wrong[first].mean() >= 0.9
+        assert held_out[first].any()
+    rates = [result.report.scores[part].mean() for part in (held_out, ~held_out)]
+    assert rates[0] == pytest.approx(rates[1], rel=0.02)
+    assert result.test_report is not None
+    assert result.test_report.noise_rate == pytest.approx(0.2, rel=0.5)
 
 
 def test_the_labels_of_the_test_set_are_listed_if_asked_for(digits, tmp_path):
@@ -595,3 +593,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(digits, tmp_path):
         run(digits, epochs=1, out=out)
     (out / "history.jsonl").write_text("")
     assert run(digits, epochs=1, out=out).run.epoch == 1
+
+
+def test_a_network_that_cannot_take_the_window_of_crop_is_told(digits):
+    with pytest.raises(InputError, match=r"takes images of 8×8 pixels, but none of the augmentation's 7×7"):
+        fit("mlp", digits[0], "ce", epochs=1, augment="crop")
+    fit("cnn3(width=4)", digits[0].subset(range(40)), "ce", epochs=1, augment="crop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import signal
@@ -145,6 +146,49 @@ def test_a_schedule_goes_by_the_loss_of_all(tmp_path: Path, stop: float, anneale
     losses, dropped, _ = first
     assert dropped == annealed
     assert all(7 < loss < 10.9 for loss in losses)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_gathered_rows_begin_with_ones_own_and_go_on_in_a_ring(tmp_path: Path, world: int) -> None:
+    def work(folder: Path) -> Any:
+        own = torch.tensor([[10.0 * distributed.rank()], [10.0 * distributed.rank() + 1]])
+        return distributed.own_first(distributed.gather(own)).flatten().tolist()
+
+    rows = [10.0 * rank + i for rank in range(world) for i in range(2)]
+    assert together(work, tmp_path, world) == [rows[2 * rank :] + rows[: 2 * rank] for rank in range(world)]
+
+
+def views_and_method() -> tuple[Tensor, Run, MoCo]:
+    """Twelve views, and a run with a method whose networks have batch norm."""
+    run = Run(
+        nn.ModuleList([nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))]), None, 10, 1, 12,
+        torch.device("cpu"), torch.Generator().manual_seed(11), lambda x: x,
+    )  # type: ignore[arg-type]  # fmt: skip
+    method = MoCo()
+    method.target, method.normalises = copy.deepcopy(run.models[0]), True
+    return torch.randn(12, 5), run, method
+
+
+def test_keys_are_normalised_over_parts_shuffled_over_the_processes(tmp_path: Path) -> None:
+    """A key shares its batch statistics with those of its part of the permutation, not of its own process."""
+
+    def work(folder: Path) -> Any:
+        torch.manual_seed(4)
+        view, run, method = views_and_method()
+        own = view.tensor_split(3)[distributed.rank()]
+        return [method.encode(run, own).tolist() for _ in range(2)]
+
+    answers = together(work, tmp_path, world=3)
+    assert answers[1:] == answers[:1] * 2
+    torch.manual_seed(4)
+    view, _, method = views_and_method()
+    generator = torch.Generator().manual_seed(11)
+    for found in answers[0]:
+        order = torch.randperm(12, generator=generator)
+        expected = torch.empty(12, 3)
+        for part in order.tensor_split(3):
+            expected[part] = nn.functional.normalize(method.target(view[part]), dim=1)
+        torch.testing.assert_close(torch.tensor(found), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_one_process_that_stops_stops_all(tmp_path: Path) -> None:

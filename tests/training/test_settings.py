@@ -13,7 +13,8 @@ from noiseproof.recipes import RECIPES
 from noiseproof.training.settings import Fitting, Pretraining, Training, settings_of
 
 VERBS = [(nf.fit, Fitting), (nf.pretrain, Pretraining)]
-REQUIRED = {"model": "mlp", "data": None}
+DATA = nf.LabeledData([[0.0], [1.0]], [0, 1])
+REQUIRED = {"model": "mlp", "data": DATA}
 
 
 @pytest.mark.parametrize(("verb", "kind"), VERBS)
@@ -27,7 +28,7 @@ def test_a_verb_takes_its_settings(verb, kind):
 
 def test_a_new_default_inherits_the_rest():
     assert settings_of(Pretraining)["epochs"] == settings_of(Training)["epochs"]
-    assert (Fitting("mlp", None).epochs, Pretraining("mlp", None).epochs) == (30, 200)
+    assert (Fitting("mlp", DATA).epochs, Pretraining("mlp", DATA).epochs) == (30, 200)
 
 
 @pytest.mark.parametrize(("kind", "source"), [(Fitting, NoisySource), (Pretraining, Source)])
@@ -44,7 +45,7 @@ def test_recipes_hold_settings(name):
     recipe = RECIPES[name]
     kind = {"fit": Fitting, "pretrain": Pretraining}[recipe.verb]
     assert set(recipe.options) <= set(settings_of(kind))
-    kind(data=None, method=recipe.method, **recipe.options)
+    kind(data=DATA, method=recipe.method, **recipe.options)
 
 
 WRONG = {

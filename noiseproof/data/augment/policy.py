@@ -201,6 +201,10 @@ def _weak(size: tuple[int, int]) -> list[Augmentation]:
     return [RandomCrop(padding=max(1, min(size) // 8)), RandomFlip()]
 
 
+def _crop(size: tuple[int, int]) -> list[Augmentation]:
+    return [RandomCrop(padding=0, size=(max(1, round(size[0] * 7 / 8)), max(1, round(size[1] * 7 / 8)))), RandomFlip()]
+
+
 def _strong(size: tuple[int, int]) -> list[Augmentation]:
     return [*_weak(size), RandAugment(), Cutout(max(1, min(size) // 2), fill=0.5)]
 
@@ -215,6 +219,11 @@ def _simclr(size: tuple[int, int]) -> list[Augmentation]:
     ]
 
 
+def _moco_cifar10(size: tuple[int, int]) -> list[Augmentation]:
+    _, *colours, _ = _simclr(size)  # all but its crop and its blur
+    return [RandomResizedCrop(size, scale=(0.08, 1.0), as_float=True), *colours]
+
+
 def _sane_strong(size: tuple[int, int]) -> list[Augmentation]:
     return [
         RandomResizedCrop(size, as_float=True),
@@ -227,7 +236,9 @@ POLICIES: dict[str, Callable[[tuple[int, int]], list[Augmentation]]] = {
     "none": _none,
     "weak": _weak,
     "strong": _strong,
+    "crop": _crop,
     "simclr": _simclr,
+    "moco-cifar10": _moco_cifar10,
     "sane-strong": _sane_strong,
 }
 
@@ -238,11 +249,13 @@ def policy(name: str, image_size: int | tuple[int, int]) -> Compose:
     - none: the images as they are.
     - weak: crop after padding by an eighth of the side (4 of 32 pixels), and flip.
     - strong: weak, then RandAugment and a grey cutout of half the side, as UDA has them: SOP+'s second view.
+    - crop: a window of seven eighths of the side (224 of 256 pixels), and flip.
     - simclr: resized crop, flip, colour jitter 0.4/0.4/0.4/0.1 (p 0.8), grayscale (0.2), blur (0.5).
+    - moco-cifar10: simclr with crops from 0.08 of the area on and without blur, as in MoCo's notebook for CIFAR-10.
     - sane-strong: resized crop, flip, five of CLSA's 14 strong operations, each with probability ½.
 
-    none and weak keep uint8; the others give float in [0, 1]. Crops are resized to image_size, so that several sizes
-    make the SANE paper's multi-crop. One-channel images work; operations on colour leave them as they are.
+    none, weak and crop keep uint8; the others give float in [0, 1]. Resized crops are of image_size, so that several
+    sizes make the SANE paper's multi-crop. One-channel images work; operations on colour leave them as they are.
     """
     checks.choice("augmentation", name, POLICIES)
     return Compose(POLICIES[name](height_and_width("image_size", image_size)))

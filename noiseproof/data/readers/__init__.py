@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import MEMORY_LIMIT, Options, Splits, Unlabeled, first_bytes
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, relabel
-from noiseproof.errors import InputError, reason
+from noiseproof.errors import InputError, reason, shown
 
 __all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
 
@@ -23,6 +23,7 @@ __all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
 READERS = {
     "idx": "IDX (MNIST)",
     "cifar": "CIFAR python batches",
+    "shards": "tar shards (WebDataset)",
     "arrays": "npz, a folder of npy",
     "filelists": "WebVision, Clothing1M",
     "tables": "CSV, Parquet",
@@ -31,12 +32,13 @@ READERS = {
 
 
 def load(
-    source: str | os.PathLike[str],
+    source: Any,
     *,
     split: str = "train",
     label_column: str | None = None,
     image_column: str | None = None,
     feature_columns: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
     image_size: int | tuple[int, int] | None = None,
     memory_limit: int = MEMORY_LIMIT,
     limit: int | None = None,
@@ -44,6 +46,8 @@ def load(
     true_labels: str | None = None,
     labeled: bool = True,
     class_names: Sequence[str] | None = None,
+    workers: int | None = None,
+    decode: bool = True,
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -51,13 +55,17 @@ def load(
     Args:
         source: "digits" (inside scikit-learn), "fashion-mnist" (Debian's dataset-fashion-mnist), "mnist" (under
             $NOISEPROOF_DATA), or the path of IDX files, CIFAR-10/100 python batches (folder or .tar.gz), an .npz
-            file, a folder of .npy files, a CSV or Parquet table, a folder of images sorted by class, or the root of
-            WebVision 1.0 or Clothing1M.
+            file, a folder of .npy files, a CSV or Parquet table, a folder of images sorted by class, tar shards as
+            WebDataset writes them, or the root of WebVision 1.0 or Clothing1M. Or what is in memory: a pair (X, y), a
+            DataFrame or dict of columns with the label among them, a map-style dataset of PyTorch's kind, a dataset of
+            Hugging Face's.
         split: "train", or "test" where the source has one (t10k files, test_batch, x_test, a -test sibling, test/).
         label_column: the labels' column or array; "fine" or "coarse" for CIFAR-100, "mini" for the first 50
             classes of WebVision.
         image_column: the images' column (bytes, {bytes, path} or paths relative to the table).
-        feature_columns: the columns to use as features; default every numeric one.
+        feature_columns: the columns of a table to use as features; default all others.
+        kinds: what some of them are, where that is not what they look like: {"zip": "category"}; "number",
+            "category", "date" or "text".
         image_size: bring images in folders and tables to this (height, width) or square: scaled to cover it, then
             cropped at the centre. Needed only where they differ in size.
         memory_limit: beyond so many bytes of inputs, images stay encoded until taken and arrays stay on disk.
@@ -67,6 +75,9 @@ def load(
         true_labels: the labels that are right, to measure by: another "FILE:COLUMN", or "own", those of the source.
         labeled: False takes images in one folder, tables and arrays without labels too: to pre-train on.
         class_names: the classes the labels are among, as those of a training set read elsewhere; some may be missing.
+        workers: processes that load the items of a dataset that is larger than `memory_limit`; by default one for each
+            core, four at most; 0: none.
+        decode: False leaves images in folders and tables encoded until they are taken, also below the memory limit.
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -76,12 +87,13 @@ def load(
     for name, spec in (("labels", labels), ("true_labels", true_labels)):
         require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
-        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names, progress
-    )
+        label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names,
+        decode=decode, progress=progress, kinds=kinds, workers=workers,
+    )  # fmt: skip
     try:
         splits = _find(source)
         if split not in splits:
-            raise InputError(f"{source} has no test set; read it whole and split it with data.split(0.2)")
+            raise InputError(f"{shown(source)} has no test set; read it whole and split it with data.split(0.2)")
         data = splits[split](options)
     except PermissionError as error:
         raise InputError(f"{error.filename or source} may not be read by this user; change its permissions") from error
@@ -90,7 +102,7 @@ def load(
     return data if split == "test" else relabel(data, labels, true_labels, limit=limit)
 
 
-def load_pair(source: str | os.PathLike[str], **options: Any) -> tuple[LabeledData, LabeledData | None]:
+def load_pair(source: Any, **options: Any) -> tuple[LabeledData, LabeledData | None]:
     """The train set and, where the source has a labelled one, the test set; options as for `load`, `split` aside.
 
     `limit` holds for each of the two, `labels` and `true_labels` for the train set.
@@ -111,12 +123,10 @@ def load_pair(source: str | os.PathLike[str], **options: Any) -> tuple[LabeledDa
     return train, test
 
 
-def _find(source: str | os.PathLike[str]) -> Splits:
+def _find(source: Any) -> Splits:
     """The splits of a source, by name or by what lies at the path."""
     if not isinstance(source, str | os.PathLike):
-        raise InputError(
-            f"source must be a name or a path, got {type(source).__name__}; wrap arrays as LabeledData(inputs, labels)"
-        )
+        return importlib.import_module(f"{__name__}.memory").find(source)
     name = os.fspath(source)
     if isinstance(source, str) and name in BUILTIN:
         return BUILTIN[name]()

@@ -89,6 +89,11 @@ class Stored(NamedTuple):
             with self._opened() as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
 
+    def shape(self) -> tuple[int, ...]:
+        """That of the array, from its head alone."""
+        with damage(f"{self.path}: array {self.name} is damaged", "save or fetch it again"), self._opened() as file:
+            return _header(file)[0]
+
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
         """The array as an .npy file has it."""
@@ -168,7 +173,7 @@ def channels_first(array: np.ndarray) -> np.ndarray:
 
 def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
     """x and y with a suffix; the labels with the `reference` suffix say how many classes there are."""
-    options.refuse(path, "feature_columns", "image_size")
+    options.refuse(path, "feature_columns", "kinds", "image_size")
     x_key = need(path, arrays, INPUT_KEYS, (suffix,), options.image_column)
     label = options.label_column
     if not options.labeled and label is None and find_key(arrays, LABEL_KEYS, suffix) is None:

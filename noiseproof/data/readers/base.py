@@ -7,7 +7,7 @@ folder, whether it can read it, and a row in `readers.READERS`.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from noiseproof.data.images import Progress, read_images
 from noiseproof.data.input_checks import as_array, texts
 from noiseproof.data.label_checks import check_class_names, check_distinct, is_whole
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.sources import InputSource, Rows
+from noiseproof.data.sources import InputSource
 from noiseproof.errors import InputError, damage, naming, shown
 
 MEMORY_LIMIT = 4 << 30  # bytes of decoded inputs; beyond it they stay encoded, or on disk
@@ -45,7 +45,10 @@ class Options:
     limit: int | None = None
     labeled: bool = True  # whether labels must be there
     class_names: Sequence[str] | None = None  # those of another set, which the labels must be among
+    decode: bool = True  # whether images are decoded at once
     progress: Progress | None = None
+    kinds: Mapping[str, str] | None = None  # of some columns
+    workers: int | None = None  # processes that load the items of a dataset
 
     def __post_init__(self) -> None:
         for name in ("label_column", "image_column"):
@@ -57,7 +60,10 @@ class Options:
             if self.image_column is not None:
                 raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
         require(self.progress is None or callable(self.progress), "progress", self.progress, "a function, or None")
+        require(self.kinds is None or isinstance(self.kinds, Mapping), "kinds", self.kinds, "a dict, or None")
         boolean("labeled", self.labeled)
+        optional(integer, low=0)("workers", self.workers)
+        boolean("decode", self.decode)
         for name in ("limit", "memory_limit"):
             optional(integer, low=1, remedy="leave it out for the default")(name, getattr(self, name))
         self.image_size = _height_and_width(self.image_size)
@@ -76,16 +82,17 @@ class Options:
 
         Args:
             path: what errors begin with.
-            inputs: an array, a source, or a list of encoded images, which are decoded here.
+            inputs: an array, a source, or encoded images, which are decoded here.
             image_names: what errors call the images.
             parts: what else LabeledData takes.
         """
-        rows = even_rows(len(inputs) if isinstance(inputs, list) else inputs.shape[0], self.limit)
+        rows = even_rows(len(inputs), self.limit)
         if rows is not None:
             inputs, labels, image_names = (_at(one, rows) for one in (inputs, labels, image_names))
             parts |= {name: _at(parts.get(name), rows) for name in ("true_labels", "ids")} | {"allow_empty": True}
-        if isinstance(inputs, list):
-            inputs = read_images(inputs, image_names, self.image_size, self.memory_limit, self.progress)
+        if isinstance(inputs, Sequence):
+            memory = self.memory_limit if self.decode else 0
+            inputs = read_images(inputs, image_names, self.image_size, memory, self.progress)
         if self.class_names is not None and labels is not None:
             own = parts.get("class_names")
             labels, parts["true_labels"] = _texts(labels, own), _texts(parts.get("true_labels"), own)
@@ -110,9 +117,11 @@ def even_rows(n: int, limit: int | None) -> np.ndarray | None:
 def _at(values: Any, rows: np.ndarray) -> Any:
     """The values, if any, at some rows."""
     if isinstance(values, InputSource):
-        return Rows(values, torch.from_numpy(rows))
+        return values.select(torch.from_numpy(rows))
     if isinstance(values, np.ndarray):
         return values[rows]
+    if hasattr(values, "at"):
+        return values.at(rows)
     return [values[i] for i in rows] if isinstance(values, list) else values
 
 

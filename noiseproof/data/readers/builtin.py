@@ -19,7 +19,7 @@ def digits(options: Options) -> LabeledData:
     """The 1,797 8×8 digits inside scikit-learn; its grey levels 0..16 become round(255·level/16), uint8."""
     from sklearn.datasets import load_digits
 
-    options.refuse("digits", "label_column", "image_column", "feature_columns", "image_size")
+    options.refuse("digits", "label_column", "image_column", "feature_columns", "kinds", "image_size")
     images, labels = load_digits(return_X_y=True)
     pixels = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     return options.build("digits", pixels, labels, class_names=[str(k) for k in range(10)])

@@ -70,7 +70,7 @@ def _splits(path: Path, names: set[str]) -> Splits | None:
 
 def _read(path: Path, files: _Files, batches: tuple[str, ...], options: Options) -> LabeledData:
     """Read the named batches into one uint8 array (n, 3, 32, 32)."""
-    options.refuse(path, "image_column", "feature_columns", "image_size")
+    options.refuse(path, "image_column", "feature_columns", "kinds", "image_size")
     label_key, names_key = _keys(path, files, options.label_column)
     class_names: list[str] = []
     images = all_labels = np.empty(0, dtype=np.uint8)

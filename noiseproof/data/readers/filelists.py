@@ -41,7 +41,7 @@ def _read(
     root: Path, listed: Path, labels_path: Path | None, names: list[str], test: bool, options: Options
 ) -> LabeledData:
     """The images under `root` that a file lists, with the labels it gives them or those of a second file."""
-    options.refuse(root, "image_column", "feature_columns")
+    options.refuse(root, "image_column", "feature_columns", "kinds")
     mini = options.label_column == "mini" and labels_path is None
     if options.label_column is not None and not mini:
         remedy = "leave it out or pass 'mini'" if labels_path is None else "leave it out"

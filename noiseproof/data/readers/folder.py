@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noiseproof.data.labeled import LabeledData
-from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, splits
+from noiseproof.data.readers.base import TEST_NAMES, Options, Splits
 from noiseproof.errors import InputError
 
 _KINDS = "jpg jpeg jpe jfif jp2 png bmp gif webp avif tif tiff ppm pgm pbm pnm"
@@ -24,10 +24,22 @@ def find(path: Path) -> Splits | None:
     """The splits of a folder of images; None where no image is in it."""
     if not path.is_dir():
         return None
+    if found := roots(path):
+        return {split: partial(_read, root, found["train"]) for split, root in found.items()}
+    inner = {child.name.lower(): child for child in _subfolders(path)}
+    if "train" in inner and set(inner) & set(_TEST_NAMES):
+        return {"train": partial(_unsorted, inner["train"])}
+    if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
+        return {"train": partial(_unsorted, path)}
+    return None
+
+
+def roots(path: Path) -> dict[str, Path]:
+    """The folder of each split, whose subfolders are the classes; none where images are not sorted by class."""
     inner = {child.name.lower(): child for child in _subfolders(path)}
     train, tested = inner.get("train"), bool(set(inner) & set(_TEST_NAMES))
     if train is not None and tested and not _subfolders(train):
-        return {"train": partial(_unsorted, train)}
+        return {}
     if train is not None and _subfolders(train):
         others = [child.name for child in inner.values() if child != train and has_images(child)]
         if others and not tested:
@@ -35,46 +47,54 @@ def find(path: Path) -> Splits | None:
                 f"{path} holds train/ and {others[0]}/: a part of the data or a class? pass {train} to read it alone, "
                 f"call the other one test, or rename train"
             )
-        test = next((partial(_read, inner[name], train) for name in _TEST_NAMES if name in inner), None)
-        return splits(partial(_read, train, train), test)
-    if any(has_images(child) for child in inner.values()):
-        return {"train": partial(_read, path, path)}
-    if any(file.suffix.lower() in EXTENSIONS for file in path.iterdir()):
-        return {"train": partial(_unsorted, path)}
-    return None
+        test = next(({"test": inner[name]} for name in _TEST_NAMES if name in inner), {})
+        return {"train": train, **test}
+    return {"train": path} if any(has_images(child) for child in inner.values()) else {}
 
 
 def _unsorted(root: Path, options: Options) -> LabeledData:
     """The images under `root` if they may be without labels."""
     if options.labeled:
         raise InputError(f"{root} holds images but no folder per class; sort them into {root}/<class name>/")
-    return _build(root, sorted(_walk(root)), options)
+    return _build(root, sorted(images_below(root)), options)
 
 
 def _read(root: Path, reference: Path, options: Options) -> LabeledData:
     """The images under `root`; the folders of `reference`, the train root, are the classes."""
+    class_names, files, labels = listed(root, reference)
+    if len(class_names) == 1 and not options.labeled:
+        return _build(root, files, options)
+    return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
+
+
+def listed(root: Path, reference: Path) -> tuple[list[str], list[Path], list[int]]:
+    """The classes, the images under `root`, and the class of each."""
     class_names = [folder.name for folder in _subfolders(reference)]
     files: list[Path] = []
     labels: list[int] = []
     for folder in _subfolders(root):
         if folder.name not in class_names:
             raise InputError(f"{folder} is a class that {reference} does not have; rename or remove the folder")
-        found = sorted(_walk(folder))
+        found = sorted(images_below(folder))
         if not found and root == reference:
             raise InputError(f"class folder {folder} holds no image; fill or delete it")
         files += found
         labels += [class_names.index(folder.name)] * len(found)
     if not files:
         raise InputError(f"{root} holds no images; put them into {root}/<class name>/")
-    if len(class_names) == 1 and not options.labeled:
-        return _build(root, files, options)
-    return _build(root, files, options, labels, class_names=class_names, allow_empty=root != reference)
+    return class_names, files, labels
+
+
+def image_ids(root: Path, files: list[Path]) -> list[str]:
+    """The ids of images: their paths below `root`."""
+    return [file.relative_to(root).as_posix() for file in files]
 
 
 def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:
-    options.refuse(root, "label_column", "image_column", "feature_columns")
-    ids = [file.relative_to(root).as_posix() for file in files]
-    return options.build(root, files, labels, ids=ids, image_names=[str(file) for file in files], **names)
+    options.refuse(root, "label_column", "image_column", "feature_columns", "kinds")
+    return options.build(
+        root, files, labels, ids=image_ids(root, files), image_names=[str(file) for file in files], **names
+    )
 
 
 def num_classes(path: Path) -> int:
@@ -83,7 +103,7 @@ def num_classes(path: Path) -> int:
 
 
 def has_images(folder: Path) -> bool:
-    return next(_walk(folder), None) is not None
+    return next(images_below(folder), None) is not None
 
 
 def _subfolders(path: Path) -> list[Path]:
@@ -97,7 +117,7 @@ def _holds_runs(folder: Path) -> bool:
     return any(next(folder.glob(pattern), None) is not None for pattern in ("history.jsonl", "*/history.jsonl"))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def images_below(folder: Path) -> Iterator[Path]:
     """Image files under a folder; links to folders are followed, but not upwards, and each folder is seen once."""
     top, seen = os.path.realpath(folder), set[str]()
     for root, folders, files in os.walk(folder, followlinks=True):

@@ -47,7 +47,7 @@ def find(path: Path, class_names: tuple[str, ...] | None = None) -> Splits | Non
 
 def _read(images: Path, reference: Path, class_names: Sequence[str] | None, options: Options) -> LabeledData:
     """One images file and its labels; `reference` is the train file, whose labels say how many classes there are."""
-    options.refuse(images, "label_column", "image_column", "feature_columns", "image_size")
+    options.refuse(images, "label_column", "image_column", "feature_columns", "kinds", "image_size")
     labels_path = labels_of(images)
     labels = read_array(labels_path, "labels")
     if class_names is None:

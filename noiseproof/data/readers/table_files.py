@@ -90,6 +90,11 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
 def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
     with damage(f"{path} is damaged", _REMEDY), pa.input_stream(path, compression="detect") as stream:
         content = _read_all(stream)
+    return parse_csv(path, content, columns)
+
+
+def parse_csv(path: Path, content: pa.Buffer, columns: list[str] | None = None) -> pa.Table:
+    """The content of a CSV file, which `path` is in errors."""
     try:
         header = bytes(re.match(rb"[^\n]*", content)[0]).decode("utf-8-sig")  # type: ignore[index]
     except UnicodeDecodeError as error:

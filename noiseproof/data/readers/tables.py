@@ -1,7 +1,8 @@
-"""CSV and Parquet tables: a label column, and numeric feature columns or one image column.
+"""CSV and Parquet tables: a label column, and feature columns or one image column.
 
 Columns with a meaning of their own: `true_label` (or true_labels) becomes `true_labels`, `id` (or ids) becomes `ids`;
-a saved pandas index is left out. The class names that Hugging Face stores in a Parquet file's metadata are used.
+a saved pandas index and the `label_before` of a corrected copy are left out. The class names that Hugging Face stores
+in a Parquet file's metadata are used.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
 
 from noiseproof.data.images import Encoded
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers import folder
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, even_rows, splits
 from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_tables
-from noiseproof.errors import InputError
+from noiseproof.data.table import Table
+from noiseproof.errors import InputError, naming
 
 LABEL_NAMES = ("label", "labels", "target", "targets", "class", "y")
 TRUE_NAMES = ("true_label", "true_labels")
 ID_NAMES = ("id", "ids")
 PATH_NAMES = ("image", "img", "image_path", "path", "file", "filename", "file_name", "filepath")
 _INDEX_NAMES = ("__index_level_0__", "unnamed: 0", "")
-_NO_FEATURES = (*TRUE_NAMES, *ID_NAMES, *_INDEX_NAMES)
+_NO_FEATURES = (*TRUE_NAMES, *ID_NAMES, "label_before", *_INDEX_NAMES)
 
 
 def find(path: Path) -> Splits | None:
@@ -77,28 +81,33 @@ def _word(word: str) -> re.Pattern[str]:
 
 def _read(paths: list[Path], reference: list[Path], options: Options) -> LabeledData:
     """Some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
-    path, table = paths[0], read_tables(paths)
-    columns = table.column_names if paths == reference else column_names(reference[0])
+    return of_table(paths[0], read_tables(paths), options, None if paths == reference else reference)
+
+
+def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path] | None = None) -> LabeledData:
+    """A table in memory, called `path` in errors; its own labels say which classes there are, or a `reference`'s."""
+    origin = path if reference is None else reference[0]
+    columns = table.column_names if reference is None else column_names(origin)
     label, labels, true_labels, class_names = None, None, None, None
     if options.labeled or options.label_column is not None or named(columns, LABEL_NAMES):
-        label = label_column(reference[0], columns, options.label_column)
+        label = label_column(origin, columns, options.label_column)
         if label not in table.column_names:
-            raise Unlabeled(f"{path} has no label column {label!r} as {reference[0].name} has; add it")
+            raise Unlabeled(f"{path} has no label column {label!r} as {origin.name} has; add it")
         labels = column_values(path, table, label)
         true = named(table.column_names, TRUE_NAMES, but=label)
         true_labels = column_values(path, table, true[0]) if true else None
-        class_names = _stored_names(table, label)
+        class_names = stored_names(table, label)
         if class_names is None:
-            known = labels if paths == reference else _known(reference, label)
+            known = labels if reference is None else _known(reference, label)
             class_names, labels, true_labels = classes(path, label, known, labels, true_labels)
     rows = np.arange(table.num_rows)
     thinned = even_rows(table.num_rows, options.limit)
     if thinned is not None:
-        rows, table = thinned, table.take(thinned)
+        rows = thinned
         labels, true_labels = (None if one is None else one[rows] for one in (labels, true_labels))
     features = [name for name in columns if name != label and name.lower() not in _NO_FEATURES]
     inputs, feature_names = _inputs(path, table, features, label, rows, options)
-    ids = _ids(table, label)
+    ids = example_ids(table if thinned is None else table.take(rows), label)
     del table  # before the images are decoded: they should be in memory once
     pa.default_memory_pool().release_unused()
     return options.build(
@@ -110,7 +119,7 @@ def _read(paths: list[Path], reference: list[Path], options: Options) -> Labeled
         ids=ids,
         feature_names=feature_names,
         image_names=str(path) if thinned is None else [f"{path}, row {row}" for row in rows],
-        allow_empty=thinned is not None or paths != reference,
+        allow_empty=thinned is not None or reference is not None,
     )
 
 
@@ -153,11 +162,11 @@ def _first_null(column: pa.ChunkedArray) -> int:
     return pc.index(column.is_null(), True).as_py()
 
 
-def _missing(path: Path, what: str, row: int, remedy: str = "fill it in") -> InputError:
-    return InputError(f"{path}: {what} has a missing value at row {row}; {remedy} or drop the row")
+def _missing(path: Path, what: str, row: int) -> InputError:
+    return InputError(f"{path}: {what} has a missing value at row {row}; fill it in or drop the row")
 
 
-def _stored_names(table: pa.Table, label: str) -> list[str] | None:
+def stored_names(table: pa.Table, label: str) -> list[str] | None:
     """The class names Hugging Face's `datasets` writes into a table's metadata."""
     try:
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
@@ -172,7 +181,7 @@ def _known(paths: list[Path], label: str) -> np.ndarray:
     return np.concatenate([column_values(paths[0], table, name) for name in table.column_names])
 
 
-def _ids(table: pa.Table, label: str | None) -> list[Any] | None:
+def example_ids(table: pa.Table, label: str | None) -> list[Any] | None:
     """The ids of the examples; a column of that name with repeated values names something else."""
     for column in named(table.column_names, ID_NAMES, but=label)[:1]:
         ids = table.column(column).to_pylist()
@@ -181,12 +190,24 @@ def _ids(table: pa.Table, label: str | None) -> list[Any] | None:
     return None
 
 
+def cells(path: Path, label: str | None) -> tuple[pa.Table, list[str]]:
+    """What a table says of its examples beside their labels and images: text, numbers, paths; and their ids."""
+    names = column_names(path)
+    label = label_column(path, names, label)
+    schema = pq.read_schema(path) if is_parquet(path) else None
+    plain = [name for name in names if schema is None or not _holds_bytes(schema.field(name).type)]
+    table = read_tables([path], plain)
+    ids = example_ids(table, label)
+    shown = [name for name in plain if name != label and name.lower() not in _NO_FEATURES]
+    return table.select(shown), [str(one) for one in (range(table.num_rows) if ids is None else ids)]
+
+
 def _inputs(
     path: Path, table: pa.Table, columns: list[str], label: str | None, rows: np.ndarray, options: Options
 ) -> tuple[Any, list[str] | None]:
-    """The images of the image column, still encoded, or the feature columns as float32 (n, d) and their names.
+    """The images of the image column, still encoded, or the feature columns and, if they are numbers, their names.
 
-    Without a word from the options they are found among `columns`; errors say which of the file's `rows` is meant.
+    Without a word from the options they are found among `columns`; of the file's rows only some, `rows`, are meant.
     """
     given, image = options.feature_columns, options.image_column
     for name in (*(given or ()), *(() if image is None else (image,))):
@@ -195,7 +216,8 @@ def _inputs(
     if image is None and given is None:
         image = _image_column(path, table.schema, [name for name in columns if name in table.column_names])
     if image is not None:
-        return _encoded(path, table.column(image), image, rows), None
+        options.refuse(path, "kinds")
+        return _encoded(path, table.column(image).take(rows), image, rows), None
     options.refuse(path, "image_size")
     features = columns if given is None else list(given)
     if not features:
@@ -204,46 +226,27 @@ def _inputs(
     for name in features:
         if name not in table.column_names:
             raise InputError(f"{path} has no column {name!r} as the train set has; add it")
-        kind = table.schema.field(name).type
-        if not _is_number(kind):
-            raise InputError(
-                f"{path}: feature column {name!r} is of type {kind}, not numeric{_first_text(table.column(name), rows)}"
-                "; encode it as numbers, or name the columns to use with feature_columns (--feature-columns)"
-            )
+    if options.kinds is not None or not all(_is_whole(table.column(name)) for name in features):
+        with naming(path):
+            whole = Table.read({name: table.column(name) for name in features}, kinds=options.kinds)
+        return whole.select(torch.from_numpy(rows)), None
     if 4 * len(features) * table.num_rows > options.memory_limit:
         raise InputError(
             f"{path}: {table.num_rows:,} rows × {len(features)} features exceed memory_limit={options.memory_limit:,}; "
             "raise it, name fewer feature_columns, or save the features as .npy, which is read from disk"
         )
-    matrix = np.empty((table.num_rows, len(features)), dtype=np.float32)
+    matrix = np.empty((len(rows), len(features)), dtype=np.float32)
     for j, name in enumerate(features):
         with np.errstate(over="ignore"):  # LabeledData refuses what became infinite
-            matrix[:, j] = _finite(path, name, table.column(name), rows)
+            matrix[:, j] = table.column(name).to_numpy()[rows]
     return matrix, features
 
 
-def _first_text(column: pa.ChunkedArray, rows: np.ndarray) -> str:
-    """Where a column of text first holds something that is no number."""
-    for value, row in zip(column.to_pylist(), rows, strict=True) if pa.types.is_string(column.type) else ():
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return f" ({value!r:.60} at row {row})"
-    return ""
-
-
-def _finite(path: Path, name: str, column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    """A feature column as numbers, none of which may be missing or infinite."""
-    if column.null_count:
-        raise _missing(path, f"column {name!r}", rows[_first_null(column)], "impute it")
-    values = column.to_numpy()
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise InputError(
-            f"{path}: column {name!r} must be finite, got {values[bad[0]]} at row {rows[bad[0]]} "
-            f"({len(bad)} such in the column); impute it or drop the row"
-        )
-    return values
+def _is_whole(column: pa.ChunkedArray) -> bool:
+    """Whether all values are numbers, and finite."""
+    if column.null_count or not _is_number(column.type):
+        return False
+    return not pa.types.is_floating(column.type) or bool(np.isfinite(column.to_numpy()).all())
 
 
 def _image_column(path: Path, schema: pa.Schema, names: list[str]) -> str | None:

@@ -1,0 +1,111 @@
+"""The audit of one training beside that of five: how much does it find, and at what cost?
+
+python benchmarks/audit_run.py [--cifar10 TRAIN.parquet --cifar10n LABELS.csv] [--seeds 3]
+
+One `fit`, of which every tenth example is held out, keeps what it said of each label on its way; `audit` with a model
+trains five times on four fifths and asks of the fifth. Same network, method, epochs and data; F1 of the default
+decision over all labels, and seconds of the processor. Prints a table in Markdown and writes results/audit_run.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from audit_quality import best_f1, cifar10n, f1
+from common import machine, write
+
+import noiseproof as nf
+from noiseproof.data import LabeledData
+from noiseproof.runs.label_report import LabelReport
+
+EPOCHS = {"digits": 50, "CIFAR-10N": 15}
+ROWS = 8000  # of CIFAR-10
+
+
+def cases(seeds: int, cifar: tuple[Path, Path] | None) -> Iterator[tuple[str, int, LabeledData]]:
+    """Each set under each seed: of the noise, the split and the network on digits; of the last two on CIFAR-10N."""
+    for noise in ("symmetric:0.4", "asymmetric:0.4", "instance:0.2"):
+        for seed in range(seeds):
+            yield f"digits, {noise}", seed, nf.noise.apply(nf.load("digits"), noise, seed=seed)
+    if cifar is not None:
+        source = cifar10n(*cifar, 0, ROWS)
+        for name, labels in source.human.items():
+            data = LabeledData(source.inputs, labels, true_labels=source.true, class_names=source.names)
+            for seed in range(min(seeds, 2)):
+                yield f"CIFAR-10N {name}, features", seed, data
+
+
+def measured(report: Callable[[], LabelReport]) -> dict[str, float]:
+    """F1 of the decision and of the best threshold, the estimated rate, and the processor's seconds."""
+    began = time.process_time()
+    found = report()
+    seconds = time.process_time() - began
+    assert found.true_labels is not None
+    wrong = found.labels != found.true_labels
+    return {
+        "f1": f1(found.issues, wrong),
+        "best": best_f1(found.scores, wrong),
+        "rate": float(wrong.mean()),
+        "estimate": found.noise_rate,
+        "seconds": seconds,
+    }
+
+
+def compare(name: str, seed: int, data: LabeledData) -> dict[str, Any]:
+    settings: dict[str, Any] = {"epochs": EPOCHS[name.split(",")[0].split()[0]], "seed": seed, "device": "cpu"}
+    one = measured(lambda: nf.fit("mlp", data, "elr", val=0.1, **settings).report)
+    five = measured(lambda: nf.audit(data, model="mlp", method="elr", **settings))
+    print(f"{name}, seed {seed}: one {one['f1']:.3f} in {one['seconds']:.1f} s, ", end="")
+    print(f"five {five['f1']:.3f} in {five['seconds']:.1f} s", flush=True)
+    return {"case": name, "seed": seed, "one": one, "five": five}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line for each set, mean and range over its seeds."""
+    header = (
+        "set", "seeds", "wrong", "one fit: F1", "its best threshold's", "its estimate", "five folds: F1",
+        "their best threshold's", "their estimate", "difference (range)", "seconds, one / five", "ratio",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for name in dict.fromkeys(one["case"] for one in rows):
+        group = [one for one in rows if one["case"] == name]
+
+        def mean(side: str, key: str, group: list[dict[str, Any]] = group) -> float:
+            return float(np.mean([one[side][key] for one in group]))
+
+        gaps = [one["one"]["f1"] - one["five"]["f1"] for one in group]
+        cells = [name, str(len(group)), f"{mean('one', 'rate'):.3f}"]
+        for side in ("one", "five"):
+            cells += [f"{mean(side, key):.3f}" for key in ("f1", "best", "estimate")]
+        seconds = mean("one", "seconds"), mean("five", "seconds")
+        cells += [
+            f"{np.mean(gaps):+.3f} ({min(gaps):+.3f} … {max(gaps):+.3f})",
+            f"{seconds[0]:.1f} / {seconds[1]:.1f}",
+            f"{seconds[1] / seconds[0]:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, in the original order")
+    parser.add_argument("--cifar10n", type=Path, help="CSV with aggre_label and random_label1, in the same order")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    if (options.cifar10 is None) != (options.cifar10n is None):
+        parser.error("--cifar10 and --cifar10n belong together")
+    cifar = None if options.cifar10 is None else (options.cifar10, options.cifar10n)
+    nf.fit("mlp", nf.load("digits"), "elr", epochs=1, val=0.1)  # what is imported and compiled once counts for neither
+    rows = [compare(*case) for case in cases(options.seeds, cifar)]
+    print("\n" + table(rows))
+    write("audit_run", {"rows": rows, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Which labels to call wrong, given how likely each is.
+
+With probabilities p sorted downwards and S their sum, the first k are wrong S_k = Σ_{i≤k} p_i times by expectation, so
+
+    precision ≈ S_k / k,   recall ≈ S_k / S,   F1 ≈ 2 S_k / (k + S)
+
+The k of the largest F1 takes every label with p above half of that F1 (Lipton, Elkan and Naryanaswamy 2014).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def best_f1(p: np.ndarray) -> np.ndarray:
+    """A mask (n,) of the labels whose choice has the largest expected F1, by probabilities (n,)."""
+    order, total, at = _sorted(p)
+    return _first(order, int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] > 0 else 0)
+
+
+def with_precision(p: np.ndarray, precision: float) -> np.ndarray:
+    """A mask (n,) of as many labels as leave the expected precision at this or above."""
+    order, total, at = _sorted(p)
+    return _first(order, int((total >= precision * at - 1e-9).sum()))
+
+
+def with_recall(p: np.ndarray, recall: float) -> np.ndarray:
+    """A mask (n,) of as few labels as are needed for this expected recall."""
+    order, total, _ = _sorted(p)
+    needed = recall * total[-1]
+    return _first(order, int(np.searchsorted(total, needed * (1 - 1e-9))) + 1 if needed > 0 else 0)
+
+
+def most_suspicious(p: np.ndarray, top: int) -> np.ndarray:
+    """A mask (n,) of so many labels, the likeliest wrong."""
+    return _first(_sorted(p)[0], top)
+
+
+def _sorted(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The order of falling probability, the sums S_k, and k: each (n,)."""
+    order = np.argsort(-p, kind="stable")
+    return order, np.cumsum(p[order], dtype=np.float64), np.arange(1, len(p) + 1)
+
+
+def _first(order: np.ndarray, count: int) -> np.ndarray:
+    mask = np.zeros(len(order), bool)
+    mask[order[:count]] = True
+    return mask

@@ -1,0 +1,255 @@
+"""How likely each label is wrong, from predictions of a model that was not trained on that label.
+
+A model that learns from labels learns their noise too, and is too sure or not sure enough. With p (n, K) its class
+probabilities, y the given label and T_ij the chance that an example of class i carries the label j:
+
+    q = p^a / Σ p^a                                     a: the likeliest for the given labels                (1)
+    T_ij = share of the label j among examples that surely are of class i                                    (2)
+    r ← r ⊙ T (q / Tᵀr) from r = q, so that Tᵀr ≈ q;  r ← r^b / Σ r^b, b: the likeliest for the labels, by T   (3)
+    P(right = i | x, y) = r_i T_iy / Σ_k r_k T_ky                                                            (4)
+
+q is what the model says of the given label, r of the right one. Of several models, q = Π p_m^(a_m) / Σ. Sure of its
+class is an example with r_i ≥ 0.9, and of each class at least the surest third; (2) and (3) are done `ROUNDS` times.
+
+That T is the same for all examples of a class is not so of people's labels, who err where it is hard. By taking the
+examples that are sure enough, and not the surest alone, some of the harder ones count in T.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import brentq, minimize, minimize_scalar
+from threadpoolctl import threadpool_limits
+
+SURE, LEAST = 0.9, 0.3  # r from which on an example is sure of its class; the share of a class that is, at least
+STRICT, LAX = (0.98, 0.1), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
+TRUST = 0.15  # how far the estimate may be off at least, relatively: docs/audit.md
+ROUNDS, STEPS = 3, 2  # of (2) and (3); of the iteration in (3)
+PRIOR = 20.0  # examples' worth of equal confusion in each row of T: few examples of a class do not rule out a pair
+MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
+_TINY = 1e-6  # the least probability a model can give
+_SAMPLE = 50_000  # examples, at least, that T and the exponents are fitted to
+_INTERVAL_SAMPLE = 20_000
+_FIT_VALUES = 2**21  # numbers, at most, that an exponent is fitted to
+_BLOCK = 2**17  # numbers worked on at once by a thread
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """What was fitted: the exponents of (1), T of (2) and b of (3)."""
+
+    exponents: np.ndarray  # (M,)
+    transition: np.ndarray  # (K, K) float32, rows sum to 1: p(given | right)
+    sharpness: float
+    odds: float = 1.0  # that a label is wrong, times this: for predictions that have seen their labels
+
+    def given(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """q (B, K), Eq. (1), of M arrays of predictions (B, K)."""
+        return _softmax(sum(a * _log(part) for a, part in zip(self.exponents, parts, strict=True)))
+
+    def right(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """r (B, K), Eq. (3)."""
+        return _sharpened(_unmixed(self.given(parts), self.transition), self.sharpness)
+
+    def posterior(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+        """P(right | x, given) (B, K), Eq. (4), of predictions and labels (B,)."""
+        joint = self.right(parts) * self.transition.T[labels]
+        joint[np.arange(len(labels)), labels] /= self.odds
+        joint /= joint.sum(axis=1, keepdims=True)
+        return joint
+
+    def wrong(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+        """P(right ≠ given | x, given) (B,)."""
+        posterior = self.posterior(parts, labels)
+        posterior[np.arange(len(labels)), labels] = 0
+        return posterior.sum(axis=1)  # and not 1 − P(given), whose digits are lost where that is next to 1
+
+
+def fit(
+    labels: np.ndarray,
+    evidence: Sequence[np.ndarray],
+    *,
+    known: np.ndarray | None = None,
+    sure: float = SURE,
+    least: float = LEAST,
+    seed: int = 0,
+) -> NoiseModel:
+    """The noise model of labels (n,) by M arrays of out-of-sample predictions (n, K).
+
+    Args:
+        known: (n,) the right class of examples that were looked at, −1 elsewhere: these are sure of it.
+        sure, least: which examples are taken for sure of their class; see above.
+        seed: of the sample, where there are more examples than it takes.
+    """
+    K = evidence[0].shape[1]
+    rows, parts = _sample(evidence, max(_SAMPLE, 40 * K), seed)
+    given = labels[rows]
+    truth = np.full(len(rows), -1) if known is None else known[rows]
+    few = slice(0, max(1000, _FIT_VALUES // K))  # the rows are in random order
+    exponents = _exponents([_log(part[few]) for part in parts], given[few])
+    model = NoiseModel(exponents, np.eye(K, dtype=np.float32), 1.0)
+    q = model.given(parts)
+    r = q
+    for _ in range(ROUNDS):
+        T = transition(r, given, truth, sure, least)
+        r = _unmixed(q, T)
+        b = _sharpness(_log(r[few]), T.T[given[few]])
+        r = _sharpened(r, b)
+    return NoiseModel(exponents, T, b)
+
+
+def transition(r: np.ndarray, labels: np.ndarray, known: np.ndarray, sure: float, least: float) -> np.ndarray:
+    """T (K, K) float32, Eq. (2): the labels of examples that are sure of their class by r (n, K), or known (n,)."""
+    K = r.shape[1]
+    guess, top = r.argmax(axis=1), r.max(axis=1)
+    guess, top = np.where(known >= 0, known, guess), np.where(known >= 0, 1.0, top)
+    order = np.lexsort((-top, guess))  # by class, the surest first
+    size = np.bincount(guess, minlength=K)
+    place = np.arange(len(order)) - (size.cumsum() - size)[guess[order]]  # within its class
+    chosen = order[(top[order] >= sure) | (place < np.ceil(least * size[guess[order]]))]
+    counts = np.bincount(guess[chosen] * K + labels[chosen], minlength=K * K).reshape(K, K).astype(np.float32)
+    noise = (counts.sum() - np.trace(counts) + 0.5) / (counts.sum() + 1)
+    prior = np.full((K, K), noise / (K - 1), np.float32)
+    np.fill_diagonal(prior, 1 - noise)
+    mixed = counts + PRIOR * prior
+    return mixed / mixed.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What (4) says of each label, and of all of them."""
+
+    wrong: np.ndarray  # (n,) float32: the probability that the label is wrong
+    suggested: np.ndarray  # (n,) the likeliest right class
+    confidence: np.ndarray  # (n,) float32: its probability
+    joint: np.ndarray  # (K, K): how many examples of each class (rows) carry each label (columns), by expectation
+
+
+def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray]) -> Findings:
+    """Apply (1), (3) and (4) to all examples, in blocks: memory for a few of them beside what is given."""
+    n, K = evidence[0].shape
+    wrong, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
+    suggested = np.empty(n, np.int32)
+
+    def block(rows: slice) -> np.ndarray:
+        given = labels[rows]
+        posterior = model.posterior([np.asarray(part[rows], np.float32) for part in evidence], given)
+        at = np.arange(len(given))
+        suggested[rows] = best = posterior.argmax(axis=1)
+        confidence[rows] = posterior[at, best]
+        marks = sparse.csr_array((np.ones(len(given), np.float32), given, np.arange(len(given) + 1)), (len(given), K))
+        counts = marks.T @ posterior  # (K, K): labels by right classes
+        posterior[at, given] = 0
+        wrong[rows] = posterior.sum(axis=1)
+        return counts
+
+    joint = np.zeros((K, K))
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:  # threads of ours, or of BLAS, not both
+        for part in pool.map(block, blocks(n, K)):
+            joint += part.T
+    return Findings(np.minimum(wrong, 1), suggested, confidence, joint)
+
+
+def rate_interval(
+    labels: np.ndarray, evidence: Sequence[np.ndarray], rate: float, seed: int = 0
+) -> tuple[float, float]:
+    """An interval around the estimated share of wrong labels: by other examples for T, by experience, and by chance.
+
+    Which examples are sure of their class has to be assumed: the estimate is repeated with few of them (`STRICT`), so
+    that only what can hardly be otherwise is noise, and with many (`LAX`). The interval reaches to both, to `TRUST` of
+    the estimate at least, as it is that far off where the truth is known, and two standard errors further.
+    """
+    rows, parts = _sample(evidence, _INTERVAL_SAMPLE, seed)
+    given = labels[rows]
+    found = [rate * (1 - TRUST), rate * (1 + TRUST)]
+    for sure, least in (STRICT, LAX):
+        found.append(float(fit(given, parts, sure=sure, least=least).wrong(parts, given).mean()))
+    low, high = min(found), max(found)
+    spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
+    return max(0.0, low - spread[0]), min(1.0, high + spread[1])
+
+
+def raised(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], rate: float) -> NoiseModel:
+    """The model with such odds that this share of the labels is wrong, if by itself it finds fewer.
+
+    Predictions of examples that were trained on agree with their labels more often than they should.
+    """
+    rows, parts = _sample(evidence, _SAMPLE, 0)
+    wrong = np.clip(model.wrong(parts, labels[rows]).astype(np.float64), 1e-12, 1 - 1e-12)
+    if wrong.mean() >= rate:
+        return model
+    odds = wrong / (1 - wrong)
+    log_factor = brentq(lambda x: (np.exp(x) * odds / (1 + np.exp(x) * odds)).mean() - rate, 0, 40)
+    return replace(model, odds=float(np.exp(log_factor)))
+
+
+def blocks(n: int, width: int) -> Iterator[slice]:
+    """Rows 0..n in slices of a size that a thread works on at once."""
+    height = max(1, _BLOCK // width)
+    return (slice(begin, min(begin + height, n)) for begin in range(0, n, height))
+
+
+def _sample(evidence: Sequence[np.ndarray], most: int, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Random rows, in random order, all where there are no more than so many; and the evidence there, in float32."""
+    rows = np.random.default_rng(seed).permutation(len(evidence[0]))[:most]
+    return rows, [np.asarray(part[rows], np.float32) for part in evidence]
+
+
+def _log(p: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(np.asarray(p, np.float32), _TINY))
+
+
+def _softmax(z: np.ndarray) -> np.ndarray:
+    """Rows (B, K) as probabilities; in place."""
+    z -= z.max(axis=1, keepdims=True)
+    np.exp(z, out=z)
+    z /= z.sum(axis=1, keepdims=True)
+    return z
+
+
+def _sharpened(r: np.ndarray, b: float) -> np.ndarray:
+    return _softmax(b * _log(r))
+
+
+def _unmixed(q: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """r (B, K) with Tᵀr ≈ q: so many steps of the iteration in Eq. (3), which raises Σ q log Tᵀr."""
+    r = q
+    if len(T) <= MOST_PAIRS:
+        for _ in range(STEPS):
+            r = r * ((q / (r @ T)) @ T.T)  # Eq. (3); its rows sum to 1
+    return r
+
+
+def _exponents(logs: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+    """a (M,) of Eq. (1): the largest Σ log q_y over M arrays of logarithms (m, K) and labels (m,). It is concave."""
+    stacked, at = np.stack(logs), np.arange(len(labels))  # (M, m, K)
+    own = stacked[:, at, labels]  # (M, m)
+
+    def loss(a: np.ndarray) -> tuple[float, np.ndarray]:
+        z = np.tensordot(np.float32(a), stacked, 1)
+        top = z.max(axis=1)
+        log_sum = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
+        q = np.exp(z - log_sum[:, None])
+        gradient = [np.vdot(q, log) / len(labels) - part.mean() for log, part in zip(stacked, own, strict=True)]
+        return float((log_sum - np.float32(a) @ own).mean()), np.array(gradient, np.float64)
+
+    start = np.full(len(stacked), 1 / len(stacked))
+    bounds = [(0.01, 20.0)] * len(stacked)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 50})
+    return found.x.astype(np.float32)
+
+
+def _sharpness(log_r: np.ndarray, reached: np.ndarray) -> float:
+    """b of Eq. (3): the largest Σ log (Tᵀ r^b)_y, of log r (m, K) and the rows (m, K) of Tᵀ at the labels."""
+
+    def loss(log_b: float) -> float:
+        return float(-np.log((_softmax(np.float32(np.exp(log_b)) * log_r) * reached).sum(axis=1)).mean())
+
+    found = minimize_scalar(loss, bounds=(-3, 1.5), method="bounded", options={"xatol": 0.01})
+    return float(np.exp(found.x))

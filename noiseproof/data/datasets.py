@@ -1,0 +1,262 @@
+"""Map-style datasets of anybody's: what `dataset[i]` gives, read into memory, or streamed where that is too small.
+
+An item is (input, label, …) or a dict. Which items, and in which order, is decided by the loop; workers, the processes
+of a `torch.utils.data.DataLoader`, only load them: a run that is killed and resumed ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from noiseproof.data.input_checks import as_array, parse_inputs
+from noiseproof.data.packing import Packed
+from noiseproof.data.sources import InputSource
+from noiseproof.errors import InputError, reason, shown
+
+LABEL_KEYS = ("label", "labels", "target", "targets", "class", "y")
+INPUT_KEYS = ("image", "img", "pixel_values", "input", "inputs", "x", "features", "text", "sentence")
+READ_AHEAD = 4  # batches of each worker
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether this is a map-style dataset: a length, and items by position."""
+    known = isinstance(value, Tensor | np.ndarray | str | bytes | Sequence | Mapping)
+    return hasattr(value, "__len__") and hasattr(type(value), "__getitem__") and not known
+
+
+@dataclass
+class Items:
+    """The items of a dataset, as inputs and labels; every mistake in them is named by the item's number."""
+
+    dataset: Any
+    label_key: str | None = None
+
+    def __post_init__(self) -> None:
+        self.count = len(self.dataset)
+        if self.count == 0:
+            raise InputError("the dataset is empty; pass one that holds examples")
+
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        """(input, label) of item i; the label is None where the item is no pair."""
+        try:
+            item = self.dataset[i]
+        except Exception as error:  # whatever a stranger's __getitem__ may raise
+            raise InputError(
+                f"item {i} of the dataset cannot be read ({type(error).__name__}: {reason(error)}); mend or remove it"
+            ) from error
+        if isinstance(item, Mapping):
+            return self._of_dict(i, item)
+        if isinstance(item, tuple | list) and len(item) >= 2:
+            return item[0], item[1]
+        raise InputError(f"item {i} of the dataset must be (input, label) or a dict, got {shown(item)}; return a pair")
+
+    def _of_dict(self, i: int, item: Mapping[str, Any]) -> tuple[Any, Any]:
+        keys = [self.label_key] if self.label_key is not None else [key for key in LABEL_KEYS if key in item]
+        if not keys or keys[0] not in item:
+            raise InputError(
+                f"item {i} of the dataset is a dict without a label (its keys are {', '.join(map(str, item))}); name "
+                "the key of the label with label_column: nf.load(dataset, label_column=…)"
+            )
+        rest = {key: value for key, value in item.items() if key != keys[0]}
+        usual = [key for key in INPUT_KEYS if key in rest]
+        if len(rest) == 1 or (usual and "input_ids" not in rest):
+            return rest[usual[0]] if usual else next(iter(rest.values())), item[keys[0]]
+        tensors = {
+            key: value for key, value in rest.items() if isinstance(value, Tensor | np.ndarray | list | int | float)
+        }
+        if not tensors:
+            raise InputError(f"item {i} of the dataset holds no input beside its label {keys[0]!r}; add one")
+        return tensors, item[keys[0]]
+
+    def check_length(self) -> None:
+        if len(self.dataset) != self.count:
+            raise InputError(
+                f"the dataset held {self.count} items when it was read and now holds {len(self.dataset)}; keep it so"
+            )
+
+
+def as_tensor(i: int, value: Any) -> Tensor:
+    """The input of item i as an image (C, H, W), uint8 or float32, or as features (d,) float32."""
+    if isinstance(value, Tensor):
+        tensor = value.detach().cpu()
+    else:  # an image of Pillow's is an array, too: (H, W) or (H, W, C)
+        array = as_array(f"item {i} of the dataset", value)
+        if array.dtype.kind not in "iufb":
+            raise InputError(f"item {i} of the dataset must be numbers or an image, got {shown(value)}; convert it")
+        last = array.ndim == 3 and array.shape[2] in (1, 3) and array.shape[0] not in (1, 3)
+        tensor = torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1) if last else array))
+    tensor = tensor[None] if tensor.ndim == 2 else tensor
+    if tensor.ndim not in (1, 3):
+        raise InputError(
+            f"item {i} of the dataset must be an image (C, H, W) or features (d,), got {tuple(tensor.shape)}"
+        )
+    return tensor if tensor.dtype == torch.uint8 and tensor.ndim == 3 else tensor.float()
+
+
+class DatasetInputs(InputSource):
+    """The inputs of a dataset, loaded when they are taken; streams of batches by `workers` processes."""
+
+    def __init__(self, items: Items, like: Tensor, workers: int) -> None:
+        self.items, self.like, self.workers = items, like, workers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.items.count, *self.like.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.like.dtype
+
+    def take(self, index: Tensor) -> Tensor:
+        return _raised(self.load(index.tolist()))
+
+    def load(self, rows: list[int]) -> Tensor | str:
+        """The inputs of some items; or what is wrong, as text, which comes whole out of another process."""
+        batch = torch.empty(len(rows), *self.like.shape, dtype=self.like.dtype)
+        try:
+            self.items.check_length()
+            for place, i in enumerate(rows):
+                one = as_tensor(i, self.items[i][0])
+                if one.shape != self.like.shape or one.dtype != self.like.dtype:
+                    raise InputError(
+                        f"item {i} of the dataset is {tuple(one.shape)} {one.dtype}, item 0 {tuple(self.like.shape)} "
+                        f"{self.like.dtype}; bring all to one size and type"
+                    )
+                if one.is_floating_point() and not bool(one.isfinite().all()):
+                    raise InputError(f"item {i} of the dataset holds NaN or infinity; mend or remove it")
+                batch[place] = one
+        except InputError as error:
+            return str(error)
+        return batch
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        if self.workers == 0:
+            yield from super().stream(batches)
+            return
+        loader: Any = DataLoader(
+            _Batches(self, [rows.tolist() for rows in batches]), batch_size=None, shuffle=False,
+            num_workers=self.workers, prefetch_factor=READ_AHEAD,
+            generator=torch.Generator().manual_seed(0),  # else it would draw from the run's random state
+        )  # fmt: skip
+        yield from map(_raised, loader)
+
+
+@dataclass
+class _Batches(Dataset[Any]):
+    """Batch after batch, as a dataset of batches."""
+
+    inputs: DatasetInputs
+    rows: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, at: int) -> Tensor | str:
+        return self.inputs.load(self.rows[at])
+
+
+def _raised(batch: Tensor | str) -> Tensor:
+    if isinstance(batch, str):
+        raise InputError(batch)
+    return batch
+
+
+def read_dataset(dataset: Any, label_key: str | None, memory_limit: int, workers: int | None) -> dict[str, Any]:
+    """What `LabeledData` is made of, from a map-style dataset."""
+    items = Items(dataset, label_key)
+    example, again = items[0][0], items[0][0]
+    if not _same(example, again):
+        raise InputError(
+            "item 0 of the dataset is another one each time; take random transforms out, and pass them as augment="
+        )
+    labels = _known_labels(dataset)
+    parts: dict[str, Any] = {"class_names": _class_names(dataset), "ids": _ids(dataset), "allow_empty": True}
+    if isinstance(example, str | Mapping) or _is_sequence(example):
+        inputs, labels = _read_all(items)
+        return parts | {"inputs": inputs, "labels": labels}
+    like = as_tensor(0, example)
+    source = DatasetInputs(items, like, min(os.cpu_count() or 1, 4) if workers is None else workers)
+    if labels is None:
+        labels = [items[i][1] for i in range(items.count)]
+    kept: Any = source
+    if items.count * like.nbytes <= memory_limit:
+        blocks = torch.arange(items.count).split(max(1, (1 << 24) // max(1, like.nbytes)))
+        kept = parse_inputs(torch.cat([source.take(rows) for rows in blocks]), quantities=True)
+    return parts | {"inputs": kept, "labels": _plain(labels)}
+
+
+def _read_all(items: Items) -> tuple[Any, list[Any]]:
+    """Texts, tokens and dicts of tensors, which are read into memory whole, and the labels."""
+    pairs = [items[i] for i in range(items.count)]
+    values, labels = [value for value, _ in pairs], _plain([label for _, label in pairs])
+    if isinstance(values[0], str):
+        return values, labels
+    if not isinstance(values[0], Mapping):
+        return Packed.of({"": values}), labels
+    for i, value in enumerate(values):
+        if not isinstance(value, Mapping) or value.keys() != values[0].keys():
+            raise InputError(f"item {i} of the dataset has other keys than item 0; give all the same")
+    return Packed.of({key: [value[key] for value in values] for key in values[0]}), labels
+
+
+def _is_sequence(value: Any) -> bool:
+    """Whether this is a sequence of whole numbers: tokens."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    if isinstance(value, Tensor):
+        return value.ndim == 1 and not value.is_floating_point() and value.dtype != torch.bool
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
+
+
+def _known_labels(dataset: Any) -> Any:
+    """The labels that a dataset knows without reading its items, as those of torchvision do, or None."""
+    inner, rows = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
+    if inner is not None and rows is not None:  # a Subset
+        labels = _known_labels(inner)
+        return None if labels is None else [labels[i] for i in rows]
+    if getattr(dataset, "target_transform", None) is not None:
+        return None
+    for name in ("targets", "labels"):
+        known = getattr(dataset, name, None)
+        if isinstance(known, list | tuple | np.ndarray | Tensor) and len(known) == len(dataset):
+            return known.tolist() if isinstance(known, Tensor | np.ndarray) else list(known)
+    return None
+
+
+def _plain(labels: Sequence[Any]) -> list[Any]:
+    """Labels as numbers or texts, also where each is a tensor."""
+    return [one.item() if isinstance(one, Tensor | np.generic) and one.ndim == 0 else one for one in labels]
+
+
+def _class_names(dataset: Any) -> list[str] | None:
+    names = getattr(getattr(dataset, "dataset", dataset), "classes", None)
+    return [str(name) for name in names] if isinstance(names, list | tuple) and len(names) > 1 else None
+
+
+def _ids(dataset: Any) -> list[str] | None:
+    """The paths of an ImageFolder's images."""
+    samples = getattr(dataset, "samples", None)
+    if not isinstance(samples, list) or len(samples) != len(dataset):
+        return None
+    paths = [str(sample[0]) for sample in samples if isinstance(sample, tuple)]
+    root = str(getattr(dataset, "root", os.curdir))
+    return [os.path.relpath(path, root) for path in paths] if len(set(paths)) == len(dataset) else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping):
+        return isinstance(other, Mapping) and all(_same(one[key], other.get(key)) for key in one)
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.shape == other.shape and bool(torch.equal(one, other))
+    if isinstance(one, str | int | float | list):
+        return bool(one == other)
+    a, b = np.asarray(one), np.asarray(other)
+    return a.dtype.kind not in "iufb" or (a.shape == b.shape and bool((a == b).all()))

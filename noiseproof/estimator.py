@@ -1,0 +1,210 @@
+"""`RobustClassifier`: a classifier for scikit-learn that does not memorise wrong labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+
+from noiseproof import checks
+from noiseproof.data import LabeledData
+from noiseproof.data.input_checks import columns_of
+from noiseproof.errors import InputError
+from noiseproof.runs.result import FitResult
+from noiseproof.training.fit import fit
+
+STEPS = 800  # of the optimizer, by default
+NETWORKS = ("mlp(widths=[])", "mlp")  # of model="auto": multinomial logistic regression; two hidden layers of 256
+FOLDS = 3  # to choose between them
+LARGE = 20_000  # rows, from which one of the folds tells enough
+
+
+class LabelIssues(NamedTuple):
+    """What `find_label_issues` finds, in the order of the rows."""
+
+    wrong: np.ndarray  # (n,) bool: another class fits better, as surely as it fits its own examples on average
+    suspicion: np.ndarray  # (n,) in [0, 1]: 1 − the probability of the given label
+    suggested: np.ndarray  # (n,) the likeliest class
+
+
+class RobustClassifier(ClassifierMixin, BaseEstimator):
+    """Fit a network to labels that are partly wrong: `noiseproof.fit`, as scikit-learn has it.
+
+    X is an array of numbers (n, d), NaN where missing, or a DataFrame with categories, dates and texts, too
+    (docs/habits/table.md).
+
+    Args:
+        method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. The default is weaker
+            than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
+        model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
+            regression or two hidden layers, whichever agrees better with labels it did not see (three folds).
+        epochs: passes over the data; None: as many as make about 800 steps, 5 at least.
+        batch_size, lr, weight_decay: of the optimizer, SGD with a cosine schedule.
+        class_weight: None, "balanced", or a dict from classes to weights.
+        kinds: what columns are if not what they look like: {"zip": "category"}.
+        random_state: a seed or a generator; the same seed gives the same bits.
+        device: "cpu", "cuda", "auto", ….
+
+    Attributes:
+        classes_: (K,), as in y.
+        n_features_in_, feature_names_in_: of X; the latter of a DataFrame.
+        predictor_: the trained network with its preprocessing, which takes X as it is (`noiseproof.Predictor`).
+        history_: a record for each epoch.
+        model_: the network that was chosen.
+    """
+
+    def __init__(
+        self,
+        method: Any = "elr(lam=1)",
+        model: Any = "auto",
+        *,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        lr: float = 0.05,
+        weight_decay: float = 5e-4,
+        class_weight: Mapping[Any, float] | str | None = None,
+        kinds: Mapping[str, str] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.method = method
+        self.model = model
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.class_weight = class_weight
+        self.kinds = kinds
+        self.random_state = random_state
+        self.device = device
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustClassifier:
+        """Fit to inputs X (n, d) and labels y (n,), of which some may be wrong; rows of weight 0 are left out."""
+        columns, y = self._checked(X, y)
+        weights = None
+        if sample_weight is not None or self.class_weight is not None:
+            weights = _check_sample_weight(sample_weight, y) * compute_sample_weight(self.class_weight, y)
+            used = weights != 0
+            columns = {name: _safe_indexing(column, np.flatnonzero(used)) for name, column in columns.items()}
+            y, weights = y[used], weights[used]
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError("y holds one class alone; a classifier needs two classes to tell apart")
+        names = [str(k) for k in range(len(self.classes_))]
+        kinds = self.kinds or {} if hasattr(X, "columns") else dict.fromkeys(columns, "number")
+        data = LabeledData(columns, codes, weights=weights, class_names=names, kinds=kinds)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        self.model_ = self._choose(data, seed) if isinstance(self.model, str) and self.model == "auto" else self.model
+        result = self._fit(self.model_, data, seed)
+        self.predictor_, self.history_ = result.predictor, result.history
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities (n, K), in the order of `classes_`."""
+        check_is_fitted(self)
+        columns = _columns(validate_data(self, X, reset=False, **_how_to_check(X)))
+        names = self.predictor_.form.feature_names or ()  # by position, where scikit-learn lets names differ
+        return self.predictor_.predict_proba(dict(zip(names, columns.values(), strict=True)))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class (n,) of each row."""
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
+
+    def find_label_issues(self, X: Any, y: Any, *, folds: int = 5) -> LabelIssues:
+        """Which labels look wrong to classifiers that did not see them: cross-fitted, by clones of this one.
+
+        Args:
+            folds: the data is cut in so many parts; each is judged by a classifier fitted to the others.
+        """
+        checks.integer("folds", folds, 2)
+        _, given = self._checked(X, y)
+        classes, codes = np.unique(given, return_inverse=True)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        fold = _folds(codes, folds, seed)
+        probability = np.zeros((len(codes), len(classes)))
+        for part in range(folds):
+            rest, rows = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+            if len(rows):
+                judge = clone(self).set_params(random_state=seed).fit(_safe_indexing(X, rest), given[rest])
+                known = np.searchsorted(classes, judge.classes_)
+                probability[np.ix_(rows, known)] = judge.predict_proba(_safe_indexing(X, rows))
+        return _judged(classes, codes, probability)
+
+    def _checked(self, X: Any, y: Any) -> tuple[dict[str, Any], np.ndarray]:
+        """The columns of X by name, and y (n,), through scikit-learn's own door."""
+        X, y = validate_data(self, X, y, **_how_to_check(X))
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        return _columns(X), y
+
+    def _fit(self, model: Any, data: LabeledData, seed: int) -> FitResult:
+        """`noiseproof.fit` with the settings of this estimator."""
+        epochs = self.epochs
+        if epochs is None:
+            epochs = max(5, math.ceil(STEPS / math.ceil(len(data) / self.batch_size)))
+        return fit(
+            model, data, self.method, epochs=epochs, batch_size=self.batch_size, lr=self.lr,
+            weight_decay=self.weight_decay, seed=seed, device=self.device,
+        )  # fmt: skip
+
+    def _choose(self, data: LabeledData, seed: int) -> str:
+        """The network that agrees best with labels it did not see, wrong ones included; the smaller of equals."""
+        fold = _folds(data.labels.numpy(), FOLDS, seed)
+        agreed = dict.fromkeys(NETWORKS, 0)
+        if len(data) < 4 * FOLDS:
+            return NETWORKS[0]
+        for part in range(FOLDS if len(data) < LARGE else 1):
+            train, held_out = data.subset(fold != part), data.subset(fold == part)
+            held_out = held_out.encoded_by(train.inputs.encoder)  # type: ignore[union-attr]
+            for model in NETWORKS:
+                guess = self._fit(model, train, seed).run.predict(held_out).argmax(dim=1)
+                agreed[model] += int((guess == held_out.labels).sum())
+        return max(agreed, key=agreed.__getitem__)
+
+
+def _how_to_check(X: Any) -> dict[str, Any]:
+    """What scikit-learn is to check of X: of a frame its columns' names alone, their values are checked here."""
+    return {"skip_check_array": True} if hasattr(X, "columns") else {"ensure_all_finite": "allow-nan"}
+
+
+def _columns(X: Any) -> dict[str, Any]:
+    """The columns of a frame, or of an array (n, d), by name."""
+    found = columns_of(X)
+    return {f"x{i}": X[:, i] for i in range(X.shape[1])} if found is None else found
+
+
+def _folds(codes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The part (n,) that each row belongs to: at random, each class spread evenly."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]  # class by class
+    fold = np.empty(len(codes), dtype=np.int64)
+    fold[order] = np.arange(len(codes)) % folds
+    return fold
+
+
+def _judged(classes: np.ndarray, codes: np.ndarray, probability: np.ndarray) -> LabelIssues:
+    """Labels `codes` (n,) against probabilities (n, K) of classifiers that did not see them.
+
+    A label is called wrong where another class is likelier, and at least as likely as it is on average where it is the
+    given one: the rule of confident learning (Northcutt, Jiang & Chuang 2021).
+    """
+    own = probability[np.arange(len(codes)), codes]  # (n,)
+    usual = np.bincount(codes, own, minlength=len(classes)) / np.bincount(codes, minlength=len(classes))  # (K,)
+    best = probability.argmax(axis=1)
+    wrong = (best != codes) & (probability.max(axis=1) >= usual[best])
+    return LabelIssues(wrong, np.clip(1 - own, 0, 1), classes[best])

@@ -1,0 +1,194 @@
+"""`audit`: which labels are wrong, from whatever there is: predictions, features, a finished run, or the data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noiseproof import checks
+from noiseproof.auditing import arrays, posterior
+from noiseproof.auditing import features as by_features
+from noiseproof.auditing.features import Counted
+from noiseproof.errors import InputError, shown
+from noiseproof.runs.label_report import LabelReport, Part, assemble
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+
+
+def audit(
+    what: Any,
+    pred_probs: Any = None,
+    *,
+    features: Any = None,
+    model: Any = None,
+    method: Any = "elr",
+    class_names: Sequence[str] | None = None,
+    known: Any = None,
+    true_labels: Any = None,
+    ids: Sequence[Any] | None = None,
+    precision: float | None = None,
+    recall: float | None = None,
+    top: int | None = None,
+    threshold: float | None = None,
+    seed: int = 0,
+    progress: Counted | None = None,
+    **training: Any,
+) -> LabelReport:
+    """Say which labels are wrong, what they should be, and how many are.
+
+        nf.audit(labels, pred_probs)                 # out-of-sample predictions, e.g. of cross-validation
+        nf.audit(labels, features=features)          # embeddings: a linear model, cross-fitted, and the neighbours
+        nf.audit(result)                             # a finished `fit`
+        nf.audit(data)                               # features of the data itself; of colour images, ImageNet's
+        nf.audit(data, model="resnet8", epochs=20)   # networks, trained on four fifths, asked of the fifth
+
+    Args:
+        what: labels (n,), numbers from 0 or names; a `LabeledData`; or a `FitResult`.
+        pred_probs: (n, K) out-of-sample class probabilities, an array or a table with a column for each class; a list
+            of several is combined.
+        features: (n, F); of a `LabeledData` also "imagenet". May stand beside pred_probs.
+        model, method, **training: networks to cross-fit, as of `fit`; the data must be a `LabeledData`.
+        class_names: K names, in the order of the columns; by default those of the data, the table or the labels.
+        known: (n,) right labels where somebody has looked, in the same terms; None or −1 elsewhere.
+        true_labels: (n,) to measure by; they decide nothing.
+        ids: n names of the examples.
+        precision, recall, top, threshold: at most one: call as many labels wrong as this expected precision allows, or
+            this expected recall needs; so many; or those with a score above it. By default, the best expected F1.
+        seed: of folds and samples.
+        progress: called with (done, total).
+
+    Raises:
+        InputError: a mistake in the arguments, in one sentence.
+    """
+    how = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
+    checks.integer("seed", seed, 0)
+    if isinstance(getattr(what, "report", None), LabelReport):  # of a finished run
+        if pred_probs is not None or features is not None or model is not None:
+            raise InputError("a finished run is audited by itself; pass its data to audit it by something else")
+        return what.report.decide(**how)
+    data = what if hasattr(what, "class_names") and hasattr(what, "take") else None
+    tables = list(pred_probs) if isinstance(pred_probs, list | tuple) else [] if pred_probs is None else [pred_probs]
+    if data is not None:
+        if not data.labeled:
+            raise InputError("the data has no labels to audit; pass some")
+        labels, names = data.labels.numpy(), tuple(data.class_names)
+        ids = data.ids if ids is None else ids
+        truth = None if data.true_labels is None else data.true_labels.numpy()
+    else:
+        named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
+        labels, found = arrays.parse_labels(what, named)
+        names, truth = found or (), None
+    if true_labels is not None:
+        truth, _ = arrays.parse_labels(true_labels, names or None)
+    about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
+    evidence = [arrays.parse_predictions(one, labels) for one in tables]
+    if model is not None:
+        if data is None:
+            raise InputError(
+                "a model is trained on data; pass a LabeledData, or pred_probs or features with the labels"
+            )
+        evidence.append(cross_fitted(data, model, method, seed=seed, progress=progress, **training))
+    elif training:
+        raise InputError(f"{next(iter(training))} is a setting of training; pass a model too, or leave it out")
+    K = evidence[0].shape[1] if evidence else len(names) or int(labels.max()) + 1
+    if features is not None or not evidence:
+        found_features = _features(data, features, len(labels), progress)
+        evidence += by_those(found_features, labels, K, about, seed=seed, progress=progress)
+        if data is not None and features is None and not data.is_image:
+            trees = by_features.boosted(found_features, labels, seed)
+            evidence.append(by_features.cross_fitted(trees, labels, K, seed=seed, progress=progress))
+    widths = {one.shape[1] for one in evidence}
+    if len(widths) > 1:
+        raise InputError(f"predictions of {' and '.join(map(str, sorted(widths)))} classes cannot be combined")
+    names = names or tuple(str(k) for k in range(K))
+    seen = None if known is None else _known(known, names, len(labels))
+    return from_predictions(labels, names, evidence, known=seen, how=how, seed=seed, **about)
+
+
+def from_predictions(
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    evidence: Sequence[np.ndarray],
+    *,
+    known: np.ndarray | None = None,
+    how: dict[str, Any] | None = None,
+    seed: int = 0,
+    **about: Any,
+) -> LabelReport:
+    """The report by out-of-sample predictions (n, K), one array or several, checked before."""
+    model = posterior.fit(labels, evidence, known=known, seed=seed)
+    part = Part(np.arange(len(labels)), model, evidence)
+    report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
+    report.interval = posterior.rate_interval(labels, evidence, report.noise_rate, seed)
+    return report
+
+
+def by_those(
+    features: np.ndarray,
+    labels: np.ndarray,
+    num_classes: int,
+    about: dict[str, Any],
+    *,
+    seed: int = 0,
+    progress: Counted | None = None,
+) -> list[np.ndarray]:
+    """Evidence from features (n, F); what else they tell, duplicates and outliers, is added to `about`."""
+    model = by_features.linear(features, labels, seed)
+    linear = by_features.cross_fitted(model, labels, num_classes, seed=seed, progress=progress)
+    distance, at = by_features.neighbours_of(features)
+    about["group"] = by_features.near_duplicates(distance, at, labels)
+    about["off_topic"] = by_features.off_topic(distance)
+    return [linear, by_features.votes(at, labels, num_classes)]
+
+
+def cross_fitted(
+    data: LabeledData, model: Any, method: Any, *, seed: int = 0, progress: Counted | None = None, **training: Any
+) -> np.ndarray:
+    """Out-of-sample predictions (n, K) of networks trained by `fit`, each on four fifths of the data."""
+    from noiseproof.training.fit import fit
+
+    settings = {"eval_examples": 0, "seed": seed} | training
+
+    def predict(rest: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        result = fit(model, data.subset(rest), method, **settings)
+        return np.arange(data.num_classes), result.predict_proba(data.subset(part))
+
+    labels = data.labels.numpy()
+    return by_features.cross_fitted(predict, labels, data.num_classes, seed=seed, progress=progress)
+
+
+def _features(data: LabeledData | None, features: Any, n: int, progress: Counted | None) -> np.ndarray:
+    """The features to go by: as given, of a network that knows ImageNet, or the inputs themselves."""
+    if data is None or not (features is None or isinstance(features, str)):
+        if features is None:
+            raise InputError("labels alone say nothing of each other; pass pred_probs or features, or a LabeledData")
+        return arrays.parse_features(features, n)
+    if features not in (None, "imagenet", "inputs"):
+        raise InputError(f"features must be an array (n, F), 'imagenet' or 'inputs', got {shown(features)}")
+    colours = data.is_image and data.input_shape[0] == 3
+    if features == "imagenet" or (features is None and colours):
+        from noiseproof.models.embedding import imagenet_features
+
+        return imagenet_features(data, progress=progress)
+    import torch
+
+    flat = data.take(torch.arange(len(data))).flatten(1).float().numpy()
+    return arrays.parse_features(flat, n, "inputs")
+
+
+def _known(known: Any, names: Sequence[str], n: int) -> np.ndarray:
+    """What was looked at as positions (n,), −1 elsewhere."""
+    given = list(known)
+    if len(given) != n:
+        raise InputError(f"known has {len(given):,} entries for {n:,} labels; give one for each, None where unknown")
+    missing = [one is None or (isinstance(one, int | np.integer) and one < 0) or one != one for one in given]
+    codes = np.full(n, -1)
+    seen = np.flatnonzero(~np.array(missing))
+    if len(seen):
+        codes[seen], _ = arrays.parse_labels([given[i] for i in seen], names)
+        if codes.max() >= len(names):
+            raise InputError(f"known must be classes 0..{len(names) - 1}, got {codes.max()}")
+    return codes

@@ -1,0 +1,1 @@
+"""What a review is worth: experiments of our own, of no paper."""

@@ -1,0 +1,155 @@
+"""The probability that a label is wrong, against a slow twin, and what it must be where it is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import posterior as twin
+
+from noiseproof.auditing import decision, posterior
+from noiseproof.auditing.calibration import reliability
+
+
+def world(
+    n: int = 4000, K: int = 5, noise: float = 0.2, sharp: float = 3.0, seed: int = 0, pair: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Examples of known class probabilities: labels, right classes, and p(given | x) as predictions."""
+    rng = np.random.default_rng(seed)
+    logits = sharp * rng.normal(size=(n, K))
+    r = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    T = (1 - noise) * np.eye(K) + (noise * np.roll(np.eye(K), 1, axis=1) if pair else noise / (K - 1) * (1 - np.eye(K)))
+    draw = lambda p: (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)  # noqa: E731
+    right = draw(r)
+    return draw(T[right]), right, (r @ T).astype(np.float32)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
+    labels, _, p = world(n=400, pair=pair)
+    model = posterior.fit(labels, [p])
+    ours = posterior.judge(model, labels, [p]).wrong
+    slow = twin.wrong(
+        p.astype(float), labels, sure=posterior.SURE, least=posterior.LEAST, prior=posterior.PRIOR,
+        rounds=posterior.ROUNDS, steps=posterior.STEPS,
+    )  # fmt: skip
+    np.testing.assert_allclose(ours, slow, atol=0.02)  # b is found to two digits
+    assert np.corrcoef(ours, slow)[0, 1] > 0.9999
+
+
+def test_each_step_equals_its_slow_twin() -> None:
+    labels, _, p = world(n=200)
+    rng = np.random.default_rng(1)
+    T = rng.dirichlet(np.ones(5), 5).astype(np.float32)
+    np.testing.assert_allclose(posterior._unmixed(p, T), twin.unmixed(p.astype(float), T, posterior.STEPS), rtol=1e-4)
+    nobody = np.full(len(labels), -1)
+    for sure, least in ((0.9, 0.3), (0.5, 0.1)):
+        ours = posterior.transition(p, labels, nobody, sure, least)
+        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR), rtol=1e-5)
+    model = posterior.NoiseModel(np.array([1.3], np.float32), T, 1.7)
+    r = twin.powered(twin.unmixed(twin.powered(p, 1.3), T, posterior.STEPS), 1.7)
+    np.testing.assert_allclose(model.posterior([p], labels), twin.posterior(r, T, labels), rtol=2e-3, atol=1e-6)
+    assert posterior._exponents([np.log(p)], labels)[0] == pytest.approx(twin.exponent(p, labels), rel=0.01)
+
+
+def test_scores_are_calibrated_where_the_model_is_true() -> None:
+    for noise, pair in ((0.1, False), (0.3, False), (0.3, True)):
+        labels, right, p = world(n=20_000, noise=noise, sharp=6.0, pair=pair)
+        found = posterior.judge(posterior.fit(labels, [p]), labels, [p])
+        assert found.wrong.mean() == pytest.approx(noise, rel=0.2)  # who is sure is assumed
+        assert reliability(found.wrong, labels != right).error < 0.04
+        share = np.diag(found.joint).sum() / len(labels)
+        assert share == pytest.approx(1 - found.wrong.mean(), abs=1e-3)
+
+
+def test_overconfident_predictions_are_tempered() -> None:
+    labels, _, p = world(n=5000)
+    sharp = p**3 / (p**3).sum(axis=1, keepdims=True)
+    plain, tempered = (posterior.fit(labels, [one]) for one in (p, sharp))
+    assert tempered.exponents[0] == pytest.approx(plain.exponents[0] / 3, rel=0.02)
+    both = [posterior.judge(model, labels, [one]).wrong for model, one in ((plain, p), (tempered, sharp))]
+    np.testing.assert_allclose(*both, atol=0.02)
+
+
+def test_a_second_model_adds_and_a_useless_one_does_not_hurt() -> None:
+    labels, right, p = world(n=6000, sharp=1.5)
+    rng = np.random.default_rng(5)
+    noisy = [p * np.exp(rng.normal(size=p.shape)).astype(np.float32) for _ in range(2)]
+    noisy = [one / one.sum(axis=1, keepdims=True) for one in noisy]
+    junk = rng.dirichlet(np.ones(5), len(p)).astype(np.float32)
+
+    def area(*parts: np.ndarray) -> float:
+        from sklearn.metrics import roc_auc_score
+
+        return roc_auc_score(labels != right, posterior.judge(posterior.fit(labels, parts), labels, parts).wrong)
+
+    assert area(*noisy) > max(map(area, noisy)) + 0.005
+    assert area(noisy[0], junk) > area(noisy[0]) - 0.005
+
+
+def test_known_examples_are_anchors() -> None:
+    labels, right, p = world(n=600, noise=0.3)
+    blurred = 0.5 * p + 0.5 / 5  # a poor model
+    known = np.where(np.arange(600) < 300, right, -1)
+    told, untold = (posterior.fit(labels, [blurred], known=one) for one in (known, None))
+    T = np.full((5, 5), 0.3 / 4) + (0.7 - 0.3 / 4) * np.eye(5)
+    assert np.abs(told.transition - T).mean() < np.abs(untold.transition - T).mean()
+
+
+def test_odds_are_raised_to_a_rate_and_never_lowered() -> None:
+    labels, _, p = world(n=3000, noise=0.2)
+    model = posterior.fit(labels, [p])
+    rate = float(model.wrong([p], labels).mean())
+    higher = posterior.raised(model, labels, [p], rate + 0.15)
+    assert higher.wrong([p], labels).mean() == pytest.approx(rate + 0.15, abs=1e-3)
+    assert posterior.raised(model, labels, [p], rate / 2) is model
+    order = [np.argsort(one.wrong([p], labels), kind="stable") for one in (model, higher)]
+    assert (order[0] == order[1]).mean() > 0.99  # odds keep the order
+
+
+def test_the_interval_holds_the_rate() -> None:
+    for noise in (0.05, 0.3):
+        labels, _, p = world(n=3000, noise=noise, sharp=4.0)
+        rate = float(posterior.judge(posterior.fit(labels, [p]), labels, [p]).wrong.mean())
+        low, high = posterior.rate_interval(labels, [p], rate)
+        assert low < noise < high
+        assert low < rate < high
+
+
+def test_many_classes_a_rare_one_and_half_precision() -> None:
+    labels, right, p = world(n=3000, K=300, sharp=4.0)
+    for one in (p, p.astype(np.float16)):
+        found = posterior.judge(posterior.fit(labels, [one]), labels, [one])
+        assert np.isfinite(found.wrong).all()
+        assert found.wrong[labels != right].mean() > found.wrong[labels == right].mean() + 0.4
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_the_decision_has_the_best_expected_f1(p: list[float]) -> None:
+    scores = np.array(p)
+    mask = decision.best_f1(scores)
+    if scores.sum() == 0:
+        assert not mask.any()
+        return
+    assert mask.sum() == twin.best_f1(scores)
+    f1 = 2 * scores[mask].sum() / (mask.sum() + scores.sum())
+    assert (scores[mask] >= f1 / 2 - 1e-9).all()  # what is taken lies above half of it, what is not below
+    assert (scores[~mask] <= f1 / 2 + 1e-9).all()
+
+
+def test_decisions_by_precision_recall_and_number() -> None:
+    p = np.array([0.9, 0.1, 0.8, 0.5, 0.0])
+    assert decision.with_precision(p, 0.85).tolist() == [True, False, True, False, False]
+    assert decision.with_precision(p, 0.95).sum() == 0
+    assert decision.with_recall(p, 0.9).tolist() == [True, False, True, True, False]
+    assert decision.with_recall(p, 1.0).sum() == 4
+    assert decision.most_suspicious(p, 2).tolist() == [True, False, True, False, False]
+
+
+def test_reliability_by_hand() -> None:
+    found = reliability(np.array([0.05, 0.05, 0.95, 0.95]), np.array([0, 0, 1, 0]), bins=10)
+    np.testing.assert_allclose(found.said, [0.05, 0.95])
+    np.testing.assert_allclose(found.found, [0.0, 0.5])
+    assert found.error == pytest.approx((2 * 0.05 + 2 * 0.45) / 4)

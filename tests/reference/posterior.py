@@ -1,0 +1,99 @@
+"""How likely a label is wrong, by loops over examples and classes: the slow twin of auditing/posterior.py."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+
+def powered(p: np.ndarray, a: float) -> np.ndarray:
+    """p^a / Σ p^a of each row."""
+    rows = []
+    for row in p:
+        raised = [max(value, 1e-6) ** a for value in row]
+        rows.append([value / sum(raised) for value in raised])
+    return np.array(rows)
+
+
+def likelihood(q: np.ndarray, labels: np.ndarray) -> float:
+    """The mean log of what the rows give their labels."""
+    return float(np.mean([np.log(row[label]) for row, label in zip(q, labels, strict=True)]))
+
+
+def exponent(p: np.ndarray, labels: np.ndarray) -> float:
+    """a of Eq. (1), by a search over its logarithm."""
+    found = minimize_scalar(lambda x: -likelihood(powered(p, np.exp(x)), labels), bounds=(-4, 3), method="bounded")
+    return float(np.exp(found.x))
+
+
+def transition(r: np.ndarray, labels: np.ndarray, sure: float, least: float, prior: float) -> np.ndarray:
+    """T of Eq. (2)."""
+    K = r.shape[1]
+    counts = np.zeros((K, K))
+    for k in range(K):
+        own = sorted((i for i in range(len(r)) if r[i].argmax() == k), key=lambda i: -r[i, k])
+        for place, i in enumerate(own):
+            if r[i, k] >= sure or place < np.ceil(least * len(own)):
+                counts[k, labels[i]] += 1
+    total = counts.sum()
+    noise = (total - np.trace(counts) + 0.5) / (total + 1)
+    for i in range(K):
+        for j in range(K):
+            counts[i, j] += prior * ((1 - noise) if i == j else noise / (K - 1))
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def unmixed(q: np.ndarray, T: np.ndarray, steps: int) -> np.ndarray:
+    """The iteration of Eq. (3)."""
+    K = len(T)
+    rows = []
+    for given in q:
+        r = list(given)
+        for _ in range(steps):
+            mixed = [sum(r[i] * T[i, j] for i in range(K)) for j in range(K)]
+            r = [r[i] * sum(T[i, j] * given[j] / mixed[j] for j in range(K)) for i in range(K)]
+        rows.append(r)
+    return np.array(rows)
+
+
+def sharpness(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> float:
+    """b of Eq. (3)."""
+
+    def loss(x: float) -> float:
+        powers = powered(r, np.exp(x))
+        return -float(
+            np.mean(
+                [np.log(sum(row[i] * T[i, y] for i in range(len(T)))) for row, y in zip(powers, labels, strict=True)]
+            )
+        )
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 1.5), method="bounded").x))
+
+
+def posterior(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Eq. (4)."""
+    rows = []
+    for row, y in zip(r, labels, strict=True):
+        joint = [row[i] * T[i, y] for i in range(len(T))]
+        rows.append([value / sum(joint) for value in joint])
+    return np.array(rows)
+
+
+def wrong(
+    p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int, steps: int
+) -> np.ndarray:
+    """The whole of it: the probability (n,) that each label is wrong."""
+    q = powered(p, exponent(p, labels))
+    r = q
+    for _ in range(rounds):
+        T = transition(r, labels, sure, least, prior)
+        r = unmixed(q, T, steps)
+        r = powered(r, sharpness(r, T, labels))
+    return np.array([1 - row[y] for row, y in zip(posterior(r, T, labels), labels, strict=True)])
+
+
+def best_f1(p: np.ndarray) -> int:
+    """How many of the likeliest to take for the largest expected F1."""
+    ordered = sorted(p, reverse=True)
+    scores = [2 * sum(ordered[:k]) / (k + sum(ordered)) for k in range(1, len(ordered) + 1)]
+    return int(np.argmax(scores)) + 1

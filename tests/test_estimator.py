@@ -1,0 +1,152 @@
+"""RobustClassifier: what scikit-learn asks of a classifier, and what it is for."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import noiseproof as nf
+from noiseproof.errors import InputError
+
+# A row of weight 2 meets other steps of the optimizer than two rows; scikit-learn lists the same of its stochastic
+# estimators (SGDClassifier, BaggingClassifier, …).
+STOCHASTIC = {"check_sample_weight_equivalence_on_dense_data": "weights are not repetitions to stochastic gradients"}
+QUICK = nf.RobustClassifier("ce", epochs=20, lr=0.1, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    list(estimator_checks_generator(QUICK, expected_failed_checks=STOCHASTIC, mark="xfail")),
+    ids=lambda one: getattr(getattr(one, "func", None), "__name__", None),
+)
+def test_scikit_learns_own_checks(estimator, check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those that the checks provoke
+        check(estimator)
+
+
+def noisy(labels: np.ndarray, rate: float = 0.3, seed: int = 0) -> np.ndarray:
+    classes, codes = np.unique(labels, return_inverse=True)
+    return classes[nf.noise.symmetric(codes, rate, seed=seed).labels]
+
+
+def test_in_pipelines_searches_and_calibration() -> None:
+    X, y = load_wine(return_X_y=True)
+    classifier = nf.RobustClassifier("gce", epochs=15, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), classifier)
+    assert cross_val_score(pipeline, X, noisy(y, 0.1), cv=2).mean() > 0.7
+    search = GridSearchCV(classifier, {"method": ["ce", "gce(q=0.5)"], "epochs": [2, 15]}, cv=2).fit(X, y)
+    assert search.best_params_["epochs"] == 15
+    calibrated = CalibratedClassifierCV(classifier, cv=2).fit(X, y)
+    assert calibrated.predict_proba(X).shape == (178, 3)
+    assert calibrated.score(X, y) > 0.9
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    X, y = load_wine(return_X_y=True)
+    one = nf.RobustClassifier("elr", epochs=2, random_state=3).fit(X, y)
+    for other in (clone(one).fit(X, y), pickle.loads(pickle.dumps(one))):
+        np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    drawn = nf.RobustClassifier("elr", epochs=2, random_state=np.random.RandomState(3)).fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(X), drawn.predict_proba(X))
+    assert not np.array_equal(one.predict_proba(X), clone(one).set_params(random_state=4).fit(X, y).predict_proba(X))
+
+
+def people(n: int = 200) -> tuple[pd.DataFrame, pd.Series]:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"edu": rng.choice(["a", "b", "c"], n), "age": rng.normal(size=n), "zip": rng.integers(9, size=n)}
+    )
+    table.loc[::7, "age"] = np.nan
+    return table, pd.Series(np.where(table["edu"] == "a", "yes", "no"), index=table.index)
+
+
+def test_frames_of_any_kind_of_column() -> None:
+    X, y = people()
+    classifier = nf.RobustClassifier("ce", epochs=20, kinds={"zip": "category"}, random_state=0).fit(X, y)
+    assert classifier.classes_.tolist() == ["no", "yes"]
+    assert classifier.feature_names_in_.tolist() == ["edu", "age", "zip"]
+    assert classifier.score(X, y) == 1
+    other = clone(classifier).fit(pl.from_pandas(X), y)
+    np.testing.assert_array_equal(other.predict_proba(pl.from_pandas(X)), classifier.predict_proba(X))
+    with pytest.raises(ValueError, match="names should match"):
+        classifier.predict(X.rename(columns={"age": "years"}))
+
+
+def test_weights_say_what_counts() -> None:
+    X, y = people()
+    wrong = np.where(np.arange(len(y)) % 3 > 0, "no", y)  # most labels of one class are wrong, and have no weight
+    weight = (wrong == y).astype(float)
+    classifier = nf.RobustClassifier("ce", epochs=20, random_state=0)
+    assert classifier.fit(X, wrong, sample_weight=weight).score(X, y) > 0.95
+    heavy = np.where(wrong == y, 50.0, 0.02)
+    assert clone(classifier).fit(X, wrong, sample_weight=heavy).score(X, y) > 0.95
+    rare = np.arange(len(y)) % 10 == 0
+    plain = clone(classifier).fit(X[["age"]], rare)
+    balanced = clone(classifier).set_params(class_weight="balanced").fit(X[["age"]], rare)
+    assert balanced.predict(X[["age"]]).mean() > plain.predict(X[["age"]]).mean() + 0.2
+    with pytest.raises(ValueError, match="weights must be finite and not negative"):
+        classifier.fit(X, y, sample_weight=-heavy)
+
+
+def test_issues_are_found_out_of_sample() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    given = noisy(y, 0.2)
+    issues = nf.RobustClassifier("gce", epochs=15, random_state=0).find_label_issues(X, given, folds=3)
+    truly = given != y
+    assert issues.wrong.dtype == bool
+    assert (issues.wrong & truly).sum() / truly.sum() > 0.8  # found
+    assert (issues.wrong & truly).sum() / issues.wrong.sum() > 0.7  # of those named
+    assert (issues.suggested[issues.wrong] != given[issues.wrong]).all()
+    assert issues.suspicion[truly].mean() > issues.suspicion[~truly].mean() + 0.4
+    frame, labels = people()
+    found = nf.RobustClassifier("ce", epochs=10, random_state=0).find_label_issues(
+        frame, labels.mask(labels.index == 3, "no")
+    )
+    assert found.suggested.dtype == labels.to_numpy().dtype
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "elrr"}, "unknown method 'elrr'; did you mean 'elr'"),
+        ({"model": "mlpp"}, "did you mean 'mlp'"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"kinds": {"ages": "number"}}, "did you mean 'age'"),
+        ({"class_weight": "fair"}, "class_weight"),
+    ],
+)
+def test_bad_options_are_refused_in_fit(change: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        nf.RobustClassifier(**change).fit(*people())
+
+
+def test_one_class_is_none() -> None:
+    with pytest.raises(InputError, match="y holds one class alone"):
+        nf.RobustClassifier().fit(np.eye(4), [1, 1, 1, 1])
+
+
+@pytest.mark.slow
+def test_wrong_labels_are_not_learned() -> None:
+    """Digits with 40 % wrong labels: the default against plain cross-entropy, over three seeds."""
+    X, y = load_digits(return_X_y=True)
+    gaps = []
+    for seed in range(3):
+        train = np.random.default_rng(seed).random(len(y)) < 0.7
+        given = noisy(y[train], 0.4, seed)
+        robust = nf.RobustClassifier(random_state=seed).fit(X[train], given)
+        plain = nf.RobustClassifier("ce", random_state=seed).fit(X[train], given)
+        gaps.append(robust.score(X[~train], y[~train]) - plain.score(X[~train], y[~train]))
+    assert min(gaps) > 0.05
