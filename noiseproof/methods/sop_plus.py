@@ -19,8 +19,7 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.errors import InputError, shown, unknown
 from noiseproof.method import Batch, Run
-from noiseproof.methods.sop import SparseOverParameterization
-from noiseproof.methods.sop_terms import floor
+from noiseproof.methods.sop import SparseOverParameterization, floor
 
 PRIORS = ("labels", "uniform")
 
