@@ -224,10 +224,13 @@ class Slow(Squares):
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
     """Killed, or stopped by Ctrl-C, which reaches the whole group; finished cells are kept."""
     program = f"""
+import signal
 from pathlib import Path
 from noiseproof_papers.grid import reproduce
 from papers.test_grid import Slow
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process inherits
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     reproduce(Slow(), out=Path({str(tmp_path)!r}), workers=2, progress=False)
 """
     path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
