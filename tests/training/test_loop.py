@@ -421,7 +421,11 @@ def test_held_out_labels_are_on_the_scale_of_the_others():
     train, test = data.split(0.2, seed=0)
     result = fit("mlp", train, "elr", epochs=40, lr=0.1, val=0.2, test=test, device="cpu")
     wrong, held_out = train.wrong.numpy(), result.split == "val"
-    for scores in (result.beliefs.suspicion.numpy(), result.report.scores):
+    suspicion = result.beliefs.suspicion.numpy()
+    for share in (0.05, 0.2, 0.5):  # as many of either part stand above any value
+        threshold = np.quantile(suspicion[~held_out], 1 - share)
+        assert abs((suspicion[held_out] > threshold).mean() - share) < 0.02
+    for scores in (suspicion, result.report.scores):
         first = np.argsort(-scores, kind="stable")[:50]
         assert wrong[first].mean() >= 0.9
         assert held_out[first].any()
