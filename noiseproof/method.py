@@ -119,6 +119,7 @@ class Method(nn.Module, ABC):
     paper: ClassVar[str] = ""
     needs: ClassVar[str] = "nothing"
     cost: ClassVar[str] = "1×"  # of a training step, relative to cross-entropy
+    rows: ClassVar[tuple[str, ...]] = ()  # names of its buffers of shape (n, …), a row for each example
     num_models: int = 1
     num_views: int = 1
     looks_up_labels: bool = False  # whether it reads labels from the data, beside those of the batch
