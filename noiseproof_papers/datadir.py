@@ -1,4 +1,7 @@
-"""The data sets experiments use: where they lie, read once in a process."""
+"""The data sets experiments use: where they lie, read once in a process.
+
+`cifar10-features` is 10,000 and 2,000 images of CIFAR-10 as a frozen network sees them (models/embedding.py).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
+from noiseproof.checks import generator
 from noiseproof.data import LabeledData, load, load_pair
 from noiseproof.data.noise import CIFAR10_CLASSES, CIFAR100_CLASSES
 from noiseproof.errors import InputError
+from noiseproof.models.embedding import imagenet_features
 
 VARIABLE = "NOISEPROOF_DATA"
 PLACES = {  # name: what may lie in the data folder, the first that is there is read
@@ -17,6 +24,7 @@ PLACES = {  # name: what may lie in the data folder, the first that is there is 
     "mnist": ("mnist", "MNIST/raw"),
     "cifar10n": ("cifar10n-labels.csv", "CIFAR-10_human.pt"),
 }
+FEATURES = "cifar10-features"
 CLASSES = {"cifar10": CIFAR10_CLASSES, "cifar100": CIFAR100_CLASSES}  # in the order of their numbers
 
 
@@ -35,6 +43,8 @@ class DataDir:
             InputError: it is not there, with the places it was looked for.
         """
         file = None if labels is None else f"{self.find('cifar10n')}:{labels}"
+        if name == FEATURES:
+            return _features(str(self.find("cifar10")), file)
         return _pair(name, str(self.find(name)) if name in PLACES else name, file, image_size)
 
     def find(self, name: str) -> Path:
@@ -60,3 +70,15 @@ def _pair(name: str, source: str, labels: str | None, image_size: int | None) ->
     if name in CLASSES and all(one.isdigit() for one in train.class_names):  # noise goes by the names of the classes
         train, test = train.with_class_names(CLASSES[name]), test.with_class_names(CLASSES[name])
     return train, test
+
+
+@lru_cache(maxsize=2)
+def _features(source: str, labels: str | None) -> tuple[LabeledData, LabeledData]:
+    """Training and test set of CIFAR-10 in part, its images as features (n, 1280)."""
+    found = []
+    for whole, count in zip(_pair("cifar10", source, labels, None), (10_000, 2_000), strict=True):
+        rows = torch.from_numpy(generator(0).permutation(len(whole))[:count]).sort().values
+        part = whole.subset(rows)
+        inputs = imagenet_features(part).astype("float32")
+        found.append(LabeledData(inputs, part.labels, true_labels=part.true_labels, class_names=part.class_names))
+    return found[0], found[1]

@@ -32,7 +32,10 @@ from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Experiment, Table, crossed, group, spreads
 
-CURVES = ("test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right")
+CURVES = (
+    "test_accuracy", "train_accuracy", "train_true_accuracy", "val_accuracy", "selected_right",
+    "explained_right", "explained_wrong",
+)  # fmt: skip
 SMALL: dict[str, Any] = {
     "model": "resnet8", "epochs": 20, "batch_size": 64, "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4,
     "schedule": "cosine", "augment": "none", "val": 0.1, "eval_examples": 1000,

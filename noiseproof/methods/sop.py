@@ -11,6 +11,13 @@ With p = softmax(logits), y the one-hot label, h the one-hot vector of p's large
 
 Of u only the entry of the label enters, of v all the others. Both start near zero and grow by a factor at each visit of
 their example for as long as the network contradicts its label; once s has taken over, the label pulls no more.
+
+By default the factors are automatic. They come of the margin by which the network prefers another class to the label,
+
+    u ← u · exp(r · (max_{k≠y} p_k − p_y)),   v_k ← v_k · exp(r · (p_k − p_y)),   |u|, |v_k| in [σ², 1]
+
+with r = log(1/σ) / visits and σ the size they begin with: exponentiated gradient on ½ u² (p_y − max_{k≠y} p_k)
+and ½ v_k² (p_y − p_k). And s takes part in the loss only once the network memorises (waking.py).
 """
 
 from __future__ import annotations
@@ -21,81 +28,16 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
+from noiseproof.methods.sop_terms import add, gradients, grow, grown, mapped, margins, noise_term, sop_loss
+from noiseproof.methods.waking import AUTO, Waking
 
 VARIANTS = ("paper", "authors")
-_FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
-
-
-def floor(num_classes: int) -> float:
-    """ε of Eq. (7): 1e-4, as in the authors' code (the paper does not give it); less for more than 1,000 classes.
-
-    A label of p_y ≤ ε has no gradient, and a network begins with p_y near 1/K.
-    """
-    return min(1e-4, 0.1 / num_classes)
-
-
-def noise_term(u: Tensor, v: Tensor, label: Tensor) -> Tensor:
-    """s = u² ⊙ y − v² ⊙ (1 − y), Eq. (5), its squares at most 1: u (B,), v (B, K), label (B,) to (B, K)."""
-    return (-v.square().clamp(max=1)).scatter(1, label[:, None], u.square().clamp(max=1)[:, None])  # Eq. (5)
-
-
-def mapped(p: Tensor, s: Tensor) -> Tensor:
-    """φ(p + s), Eq. (7): (B, K), (B, K) to (B, K), rows sum to 1."""
-    w = (p + s).clamp_min(floor(p.shape[1]))
-    return w / w.sum(dim=1, keepdim=True)  # Eq. (7)
-
-
-def sop_loss(p: Tensor, s: Tensor, label: Tensor, variant: str) -> Tensor:
-    """L_CE = −log φ(p + s)_y of each example, Eqs. (7) and (8): p (B, K), s (B, K), label (B,) to (B,).
-
-    The authors' variant clamps φ a second time: a label of φ_y < ε has a constant loss.
-    """
-    phi = mapped(p, s).gather(1, label[:, None]).squeeze(1)  # (B,)
-    return -(phi.clamp_min(floor(p.shape[1])) if variant == "authors" else phi).log()  # Eq. (8)
-
-
-def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> tuple[Tensor, Tensor]:
-    """∂L_CE/∂u and ∂L_MSE/∂v of each example, in closed form; with the authors' variant, ∂(L_CE + L_MSE)/∂u.
-
-    ∂L_CE/∂u = 2u (1/Σ max(w, ε) − 1/w_y) where w_y > ε, else 0, with w = p + s;
-    ∂L_MSE/∂v_k = −4 v_k (h_k − v_k²) for k ≠ y; ∂L_MSE/∂u = 4u (h_y + u² − 1); 0 where u² or v² is clamped.
-
-    Differs from the paper: (A.2) and (A.4) print the derivatives with respect to v with the opposite sign, as if s had
-    +v²; with it the update of Algorithm 1 would shrink v where it should grow.
-
-    Of p (B, K), u (B,), v (B, K) and label (B,): (B,) and (B, K).
-    """
-    authors, eps = variant == "authors", floor(p.shape[1])
-    w = p + noise_term(u, v, label)  # (B, K)
-    w_label = w.gather(1, label[:, None]).squeeze(1)  # (B,)
-    total = w.clamp_min(eps).sum(dim=1)  # (B,)
-    alive = w_label > eps
-    if authors:
-        alive &= w_label / total >= eps
-    du = 2 * u * torch.where(alive, 1 / total - 1 / w_label.clamp_min(eps), 0.0)
-    guess = p.argmax(dim=1)  # (B,)
-    h = F.one_hot(guess, p.shape[1]).to(p.dtype)  # (B, K)
-    square = v.square()
-    dv = torch.where(square <= 1, -4 * v * (h - square), 0.0).scatter(1, label[:, None], 0.0)  # (A.4)
-    if authors:
-        own = u.square()
-        du = torch.where(own <= 1, du + 4 * u * ((guess == label).to(p.dtype) + own - 1), 0.0)
-    return du, dv
-
-
-def auto_rate(visits: float, std: float) -> float:
-    """The rate at which a label that the network always contradicts is explained away after so many visits.
-
-    While v is small, a visit multiplies it by 1 + 4·rate (L_MSE); from `std` it must reach about 1.
-    """
-    return math.expm1(-math.log(std) / visits) / 4
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,31 +47,31 @@ class NoiseOptions:
     A class that inherits them has them as keyword arguments and as attributes, beside fields of its own.
 
     Args:
-        lr_u, lr_v: "auto", whatever the batch size: a label that the network always contradicts is explained away
-            after `visits`. Or a number, at least 0: with variant="authors" the rate is lr / B; with "paper" it is
-            lr · τ, where τ is the network's learning rate. The paper's numbers: `recipes`.
-        variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
-            "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
-        visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
-            memorised first.
+        lr_u, lr_v: "auto": by the margins above, and asleep until the network memorises. Or a number, at least 0, and
+            then by the gradients of the losses and awake from the start: with variant="authors" the rate is lr / B;
+            with "paper" it is lr · τ, where τ is the network's learning rate. The paper's numbers: `recipes`.
+        variant: "authors": u is trained by cross-entropy and squared error, and φ is clamped once more; "paper": u is
+            trained by cross-entropy alone.
+        visits: above 0; for "auto". At how many visits the network must be certain of another class for a label to be
+            explained away; where it is less certain it takes more.
         std: of the initial u and v, in (0, 1), and no less than single precision holds in full; the paper: 1e-8.
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
     """
 
-    lr_u: float | str = "auto"
-    lr_v: float | str = "auto"
+    lr_u: float | str = AUTO
+    lr_v: float | str = AUTO
     variant: str = "authors"
-    visits: float = 15
+    visits: float = 0.75
     std: float = 1e-8
     full_u: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
         for name in ("lr_u", "lr_v"):
-            if not (isinstance(getattr(self, name), str) and getattr(self, name) == "auto"):
+            if not self.automatic(name):
                 setattr(self, name, checks.number(name, getattr(self, name), 0))
         checks.choice("variant", self.variant, VARIANTS)
-        self.visits = checks.number("visits", self.visits, 1)
+        self.visits = checks.number("visits", self.visits, 0, ends="()")
         self.std = checks.number("std", self.std, torch.finfo(torch.float32).tiny, 1, ends="[)")
         self.full_u = checks.boolean("full_u", self.full_u)
 
@@ -137,16 +79,21 @@ class NoiseOptions:
         """These options without the fields of a class that inherits them, and with some changes."""
         return NoiseOptions(**{option.name: getattr(self, option.name) for option in fields(NoiseOptions)} | changes)
 
-    def rates(self, lr: float | None, batch: int) -> list[float]:
-        """How far a visit moves u and v along the gradients of its example, in a batch of this size."""
+    def automatic(self, *names: str) -> bool:
+        """Whether any of the rates of these names is automatic."""
+        return any(isinstance(getattr(self, name), str) and getattr(self, name) == AUTO for name in names)
+
+    def rate(self, name: str, lr: float | None, batch: int) -> float:
+        """How far a visit moves u or v along the gradients, or the margins, of its example, in a batch of this size."""
+        if self.automatic(name):
+            return -math.log(self.std) / self.visits
         unit = 1 / batch if self.variant == "authors" else lr
-        if unit is None and not self.lr_u == self.lr_v == "auto":
+        if unit is None:
             raise InputError(
                 "the paper's rates are multiples of the network's learning rate; pass it: "
                 "step(lr=optimizer.param_groups[0]['lr'])"
             )
-        auto = auto_rate(self.visits, self.std)
-        return [auto if isinstance(rate, str) or unit is None else rate * unit for rate in (self.lr_u, self.lr_v)]
+        return getattr(self, name) * unit
 
 
 class NoiseModel(nn.Module):
@@ -155,13 +102,16 @@ class NoiseModel(nn.Module):
     u: Tensor  # (n,), or (n, K) with `full_u`: one for each label an example might carry
     v: Tensor  # (n, K)
 
-    def __init__(self, num_examples: int, num_classes: int, options: NoiseOptions, generator: torch.Generator) -> None:
+    def __init__(
+        self, num_examples: int, num_classes: int, options: NoiseOptions, generator: torch.Generator, *, val: int = 0
+    ) -> None:
         super().__init__()
         self.options = options
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
             self.register_buffer(name, torch.randn(shape, generator=generator).mul_(options.std))
-        self.pending: list[tuple[Tensor, ...]] = []  # index, label, ∂u, ∂v of the batches since the last step
+        self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic("lr_u", "lr_v"))
+        self.pending: list[tuple[Tensor, ...]] = []  # index, label, moves of u and v of the batches since the last step
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # to another device, but in single precision: half of it takes 1e-8 for 0
@@ -178,25 +128,43 @@ class NoiseModel(nn.Module):
         """
         p = logits.softmax(dim=1)
         u, v = self.rows(index, label, p)
-        if self.training and torch.is_grad_enabled():
-            du, dv = gradients(p.detach(), u, v, label, self.options.variant)  # (B,), (B, K)
-            if weight is not None:
-                visit = weight.to(u).clamp(max=1)  # (B,)
-                du, dv = du * visit, dv * visit[:, None]
-            self.pending.append((index, label, du, dv))
-        return sop_loss(p, noise_term(u, v, label), label, self.options.variant)
+        if not (self.training and torch.is_grad_enabled()):
+            return sop_loss(p, self.term(u, v, label), label, self.options.variant)
+        shown = self.waking.see(p, label, index)  # (B,)
+        moves = self.moves(p.detach(), u, v, label, weight)
+        self.pending.append((index, label, *moves))
+        u, v = self.ahead(u, "lr_u", moves[0]), self.ahead(v, "lr_v", moves[1])
+        return shown * sop_loss(p, self.term(u, v, label), label, self.options.variant)
+
+    def term(self, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
+        """s (B, K), Eq. (5); 0 while asleep."""
+        return noise_term(u, v, label) * self.waking.awake
+
+    def moves(self, p: Tensor, u: Tensor, v: Tensor, label: Tensor, weight: Tensor | None) -> list[Tensor]:
+        """What moves u (B,) and v (B, K) of each example: its margins where the rate is automatic, else −gradients."""
+        found = zip(("lr_u", "lr_v"), margins(p, label), gradients(p, u, v, label, self.options.variant), strict=True)
+        chosen = [margin if self.options.automatic(name) else -slope for name, margin, slope in found]
+        visit = torch.ones_like(u) if weight is None else weight.to(u).clamp(max=1)  # (B,)
+        return [chosen[0] * visit, chosen[1] * visit[:, None]]
+
+    def ahead(self, value: Tensor, name: str, by: Tensor) -> Tensor:
+        """u or v as this visit leaves it, where the rate is automatic: what the network says now counts at once."""
+        options = self.options
+        return grown(value, options.rate(name, None, 1) * by, options.std) if options.automatic(name) else value
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """φ(p + s) (B, K): the predictions with the noise added."""
-        return mapped(p, noise_term(*self.rows(index, label, p), label))
+        return mapped(p, self.term(*self.rows(index, label, p), label))
 
     def step(self, lr: float | None) -> None:
         """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
-        for index, label, du, dv in self.pending:
-            rate_u, rate_v = self.options.rates(lr, len(index))
-            self.move(index, label, -rate_u * du, -rate_v * dv)
+        for index, label, *moves in self.pending:
+            flat = (self.u.view(-1), self._place(index, label)), (self.v, index)
+            for name, (tensor, at), by in zip(("lr_u", "lr_v"), flat, moves, strict=True):
+                by = self.options.rate(name, lr, len(index)) * by.to(tensor)
+                grow(tensor, at, by, self.options.std) if self.options.automatic(name) else add(tensor, at, by)
         self.pending.clear()
 
     def rows(self, index: Tensor, label: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,17 +172,10 @@ class NoiseModel(nn.Module):
         u = self.u.view(-1).index_select(0, self._place(index, label))
         return u.to(like), self.v.index_select(0, index).to(like)
 
-    def move(self, index: Tensor, label: Tensor, by_u: Tensor, by_v: Tensor) -> None:
-        """Add (B,) to u and (B, K) to v of the rows `index`, repeated rows again; the paper's stay in [−1, 1]."""
-        for tensor, at, by in ((self.u.view(-1), self._place(index, label), by_u), (self.v, index, by_v)):
-            tensor.index_add_(0, at, by.to(tensor))
-            if self.options.variant == "paper":
-                tensor[at] = tensor[at].clamp(-1, 1)
-
     def noise(self, label: Tensor) -> Tensor:
-        """u² of each example (n,) for its label (n,), at most 1."""
+        """u² of each example (n,) for its label (n,); 0 while asleep."""
         place = self._place(torch.arange(len(self.u), device=self.u.device), label.to(self.u.device))
-        return self.u.view(-1)[place].square().clamp(max=1)
+        return self.u.view(-1)[place].square() * self.waking.awake
 
     def _place(self, index: Tensor, label: Tensor) -> Tensor:
         """Where u of each example lies in u laid flat: (B,)."""
@@ -234,7 +195,7 @@ class NoiseModel(nn.Module):
         """
         noise = self.noise(label).cpu()  # (n,)
         label, p = label.cpu()[:, None], p.float().cpu()
-        other = (self.v.cpu().square().clamp(max=1) + 1e-12).scatter(1, label, 0.0)  # (n, K)
+        other = (self.v.cpu().square() + 1e-12).scatter(1, label, 0.0)  # (n, K)
         share = noise[:, None] / 2
         soft_label = (1 - share) * p + share * other / other.sum(dim=1, keepdim=True)  # (n, K)
         given = p.gather(1, label).squeeze(1)  # (n,)
@@ -253,10 +214,12 @@ class SOPLoss(NoiseOptions, nn.Module):
     Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
     of the batch by a rate times the derivative of that example's own losses.
 
-    Differs from the paper: Algorithm 1 moves u and v at the end of an epoch, this at each visit, as the authors' code.
+    Differs from the paper: by default rates are automatic, and u and v wait for the network to memorise; until then the
+    loss of the examples that stand watch is 0. Algorithm 1 moves u and v at the end of an epoch, this at each visit, as
+    the authors' code.
     ε of Eq. (7), which it does not give, is theirs, 1e-4, but 0.1/K for more than 1,000 classes.
-    Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
-    and the state is in the state_dict.
+    Differs from the authors' code: u and v are projected to [−1, 1], where it leaves those beyond without a gradient; a
+    dense optimizer over n × K entries is replaced by an update of the touched rows; the state is in the state_dict.
 
     Args:
         num_examples, num_classes: n, the size of the full training set, and K.
@@ -316,12 +279,21 @@ class SparseOverParameterization(NoiseOptions, Method):
     paper = "Liu et al. 2022"
 
     def start(self, run: Run) -> None:
-        visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))
-        options = self.noise_options(visits=visits, full_u=self.full_u or self.labels_change)
-        self.noise = NoiseModel(len(run.data), run.num_classes, options, run.generator)
+        options = self.noise_options(full_u=self.full_u or self.labels_change)
+        self.noise = NoiseModel(len(run.data), run.num_classes, options, run.generator, val=len(run.val or ()))
+
+    def before_epoch(self, run: Run) -> None:
+        self.noise.waking.before_epoch(run)
 
     def after_step(self, run: Run, batch: Batch) -> None:
         self.noise.step(run.lr)
+
+    def figures(self, run: Run) -> dict[str, float]:
+        """The share of the labels that are explained away (u² > ½); of the right and of the wrong, where known."""
+        explained, wrong = self.noise.noise(run.data.labels).cpu() > 0.5, run.data.wrong  # (n,), (n,) or None
+        parts = {"": explained} if wrong is None else {"_right": explained[~wrong], "_wrong": explained[wrong]}
+        shares = {f"explained{name}": float(part.float().mean()) for name, part in parts.items() if len(part)}
+        return self.noise.waking.figures() | shares
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         return self.noise.beliefs(predicted, run.data.labels)
@@ -335,8 +307,8 @@ class SOP(SparseOverParameterization):
     Differs from the paper and from the authors' code: see `SOPLoss`.
 
     Args:
-        lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`. `visits` are epochs, at most half of the run but
-            no fewer than 8; `full_u` is on by itself within `label_noise`, where labels change during the run.
+        lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`; `full_u` is on by itself within `label_noise`,
+            where labels change during the run.
 
     Raises:
         InputError: an argument outside its range.

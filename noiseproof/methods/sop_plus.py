@@ -19,7 +19,8 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.errors import InputError, shown, unknown
 from noiseproof.method import Batch, Run
-from noiseproof.methods.sop import SparseOverParameterization, floor
+from noiseproof.methods.sop import SparseOverParameterization
+from noiseproof.methods.sop_terms import floor
 
 PRIORS = ("labels", "uniform")
 

@@ -29,6 +29,7 @@ CURVES = {  # key in a history's records: (legend, colour)
     "test_accuracy": ("test", GREEN),
     "val_accuracy": ("held out, noisy labels", YELLOW),
 }
+EXPLAINED = {"explained_right": ("right labels explained away", "0.65"), "explained_wrong": ("wrong ones", "0.35")}
 LOSSES = {key.replace("accuracy", "loss"): look for key, look in CURVES.items() if "true" not in key}
 
 
@@ -53,7 +54,7 @@ def plot_run(
     (over, accuracy), (loss, examples) = figure.subplots(2, 2)
     far, start = "‖θ − θ₀‖", "against the distance from the start"
     for axis, at, curves, scale, name, x, y in (
-        (over, "epoch", CURVES, 100, "accuracy over the epochs", "epoch", "accuracy, %"),
+        (over, "epoch", CURVES | EXPLAINED, 100, "accuracy over the epochs", "epoch", "accuracy, %"),
         (accuracy, "distance", CURVES, 100, f"accuracy {start}", far, "accuracy, %"),
         (loss, "distance", LOSSES, 1, f"loss {start}", far, "mean −log p"),
         (examples, "", {}, 1, "losses of the training examples, model kept", "−log p of the label", "examples"),

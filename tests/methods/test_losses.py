@@ -133,13 +133,13 @@ def test_elr_equals_its_twin_over_visits(batch: tuple[Tensor, Tensor], visits: i
         value.sum().backward()
         expected.sum().backward()
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(loss.target, torch.tensor(target, dtype=torch.float64), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(loss.targets.target, torch.tensor(target, dtype=torch.float64), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("classes", "scale"), [(2, 50.0), (1000, 5.0)])
 def test_elr_equals_its_twin_at_the_ends(classes: int, scale: float) -> None:
     logits, label = make_batch(7, 2, classes, scale)
-    loss = ELRLoss(2, classes, reduction="none").double()
+    loss = ELRLoss(2, classes, lam=3.0, reduction="none").double()
     index = torch.tensor([1, 0])
     start = [[0.0] * classes for _ in range(2)]
     agree(lambda x: loss(x, label, index), lambda x: reference.elr(x, label, index, start, 0.7, 3.0)[0], logits)

@@ -51,8 +51,8 @@ def test_text_round_trip(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "described"),
     [
-        ("elr", "elr(beta=0.7, lam=3.0)"),
-        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam=3.0)"),
+        ("elr", "elr(beta=0.7, lam='auto')"),
+        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam='auto')"),
         ("Co-Teaching(forget-rate=1e-1)", "co_teaching(forget_rate=0.1, warmup=10, exponent=1.0)"),
         ("sce(A=-6)", "sce(alpha=0.1, beta=1.0, A=-6.0)"),
         (
@@ -121,7 +121,7 @@ def test_build() -> None:
         build(3)  # type: ignore[arg-type]
 
 
-SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 15, "std": 1e-8, "full_u": False}
+SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 0.75, "std": 1e-8, "full_u": False}
 CORRECTION = {"transition": None, "warmup": None, "quantile": None}
 DEFAULTS = {  # the papers' values; where docs/methods says so, those that did best here
     "backward": CORRECTION,
@@ -131,7 +131,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
         "fraction": "auto", "selection": "smallest", "by": "label", "warmup": 5, "every": 1, "weighted": False,
         "mixup": 0.0, "variant": "ours"},
     "early_stop": {"criterion": "agreement", "patience": 5},
-    "elr": {"beta": 0.7, "lam": 3.0},
+    "elr": {"beta": 0.7, "lam": "auto"},
     "forward": CORRECTION,
     "gce": {"q": 0.7},
     "label_noise": {"rate": 0.1, "anneal": "constant"},

@@ -258,3 +258,18 @@ def gone(processes: list[str]) -> bool:
     while any(os.path.exists(f"/proc/{one}") for one in processes) and time.monotonic() < until:
         time.sleep(0.5)
     return not any(os.path.exists(f"/proc/{one}") for one in processes)
+
+
+def test_the_grid_of_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from noiseproof_papers.sop import defaults
+
+    kinds = {(c["setting"], c["noise"], c["labels"]) for c in defaults.Defaults().cells("small", 1)}
+    assert len(kinds) == 2 * 7 + 3 * 9
+    data, options = defaults.SETTINGS["digits"]
+    monkeypatch.setattr(defaults, "SETTINGS", {"digits": (data, {**options, "epochs": 2})})
+    monkeypatch.setattr(defaults, "NOISE", ("symmetric:0", "symmetric:0.4"))
+    outcome = reproduce(defaults.Defaults(), out=tmp_path, seeds=1, progress=False)
+    header, rows = defaults.Defaults().table(outcome.done)
+    assert [row[:2] for row in rows] == [["digits", "none"], ["digits", "symmetric:0.4"]]
+    assert all(len(row) == len(header) for row in rows)
+    assert rows[1][header.index("right labels explained away")] == "0.0"  # asleep

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from torch import Tensor
 def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
     """L_CE (B,) and L_MSE (B,), as functions that autograd can differentiate: p (B, K), u (B, K), v (B, K).
 
-    The authors' code clamps u² and v² to at most 1, and φ to at least ε.
+    The authors' code clamps φ to at least ε. (It clamps u² and v² to at most 1, too: here they are projected.)
     """
     authors = variant == "authors"
     eps = 1e-4 if p.shape[1] <= 1000 else 0.1 / p.shape[1]
@@ -18,10 +20,7 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
         y = [1.0 if k == int(label[i]) else 0.0 for k in range(p.shape[1])]
         s = []
         for k in range(p.shape[1]):
-            positive, negative = u[i, k] * u[i, k] * y[k], v[i, k] * v[i, k] * (1 - y[k])
-            if authors:
-                positive, negative = torch.clamp(positive, max=1.0), torch.clamp(negative, max=1.0)
-            s.append(positive - negative)  # Eq. (5)
+            s.append(u[i, k] * u[i, k] * y[k] - v[i, k] * v[i, k] * (1 - y[k]))  # Eq. (5)
         w = [torch.clamp(p[i, k] + s[k], min=eps) for k in range(p.shape[1])]
         total = sum(w)
         phi = [one / total for one in w]  # Eq. (7)
@@ -32,6 +31,18 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
         h = [1.0 if k == largest else 0.0 for k in range(p.shape[1])]  # footnote 1
         squared_errors.append(sum((h[k] + s[k] - y[k]) ** 2 for k in range(p.shape[1])))  # Eq. (9)
     return torch.stack(cross_entropies), torch.stack(squared_errors)
+
+
+def automatic(p: list[float], u: float, v: list[float], y: int, visits: float, std: float) -> tuple[float, list[float]]:
+    """u and v of one example after a visit at automatic rates: each times exp(r · margin), within [std², 1] in size."""
+    rate = math.log(1 / std) / visits
+
+    def grown(value: float, margin: float) -> float:
+        size = min(max(abs(value) * math.exp(rate * margin), std * std, 1.1754944e-38), 1.0)  # no less in float32
+        return math.copysign(size, value)
+
+    rival = max(p[k] for k in range(len(p)) if k != y)
+    return grown(u, rival - p[y]), [grown(v[k], p[k] - p[y]) for k in range(len(p))]
 
 
 def consistency(weak: Tensor, strong: Tensor) -> Tensor:

@@ -1,0 +1,111 @@
+"""Waking up: by labels held out, or by examples that stand watch; asleep, the methods are cross-entropy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof.data import load, noise
+from noiseproof.methods.elr import ELRLoss
+from noiseproof.methods.sop import SOPLoss
+from noiseproof.methods.waking import Waking
+from noiseproof.training.fit import fit
+
+N, K = 1000, 4
+
+
+def waking(val: int = 0) -> Waking:
+    return Waking(N, torch.Generator().manual_seed(0), val=val)
+
+
+def visits(agrees: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, labels and index of all examples, at which the network agrees where it is told to (N,)."""
+    label = torch.arange(N) % K
+    return F.one_hot((label + (~agrees).long()) % K, K).float(), label, torch.arange(N)
+
+
+def agreeing(one: Waking, shown: float, watching: float) -> Tensor:
+    """So large a part of the examples shown, and of those that stand watch, is agreed with: (N,)."""
+    agrees = torch.zeros(N, dtype=torch.bool)
+    for part, share in ((~one.watching, shown), (one.watching, watching)):
+        rows = part.nonzero().squeeze(1)
+        agrees[rows[: round(share * len(rows))]] = True
+    return agrees
+
+
+def test_a_tenth_stands_watch_and_is_not_trained_on() -> None:
+    one = waking()
+    assert int(one.watching.sum()) == 100
+    assert not one.awake
+    shown = one.see(*visits(torch.ones(N, dtype=torch.bool)))
+    assert torch.equal(shown, (~one.watching).float())
+    assert int(Waking(50_000, torch.Generator()).watching.sum()) == 1000
+
+
+@pytest.mark.parametrize(("shown", "wakes"), [(0.40, False), (0.55, False), (0.58, True), (0.9, True)])
+def test_it_wakes_when_a_fifth_of_what_it_would_contradict_is_taken_over(shown: float, wakes: bool) -> None:
+    """a₀ = 0.4 of 100: a must exceed 0.4 + 0.2 · 0.6 + √(0.24 / 100) = 0.569."""
+    one = waking()
+    batch = visits(agreeing(one, shown, 0.4))
+    half = [(part[: N // 2], part[N // 2 :]) for part in batch]
+    one.see(*(part[0] for part in half))
+    assert not one.awake  # n visits are not over
+    one.see(*(part[1] for part in half))
+    assert bool(one.awake) == wakes
+    assert one.visits.tolist() == one.agreed.tolist() == [0, 0]  # and the next n are counted afresh
+    assert one.see(*batch).bool().all() == wakes  # once awake, all are trained on
+
+
+def test_a_validation_set_takes_the_place_of_the_watch() -> None:
+    for accuracy, wakes in ((0.4, True), (0.5, False)):
+        one = waking(val=100)
+        assert not one.watching.any()
+        assert one.see(*visits(agreeing(waking(), 0.6, 0.6))).all()
+        run = type("Run", (), {"history": [{"val_accuracy": accuracy}]})()
+        one.before_epoch(run)
+        assert bool(one.awake) == wakes
+
+
+def test_too_few_to_tell_and_fixed_rates_are_awake_from_the_start() -> None:
+    generator = torch.Generator()
+    assert Waking(499, generator).awake
+    assert not Waking(500, generator).awake
+    assert Waking(N, generator, automatic=False).awake
+    assert SOPLoss(N, K, lr_u=1.0, lr_v=1.0).model.waking.awake
+    assert ELRLoss(N, K, lam=3.0).targets.waking.awake
+
+
+@pytest.mark.parametrize("make", [SOPLoss, ELRLoss])
+def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: type) -> None:
+    criterion = make(N, K, reduction="none")
+    part = criterion.model if make is SOPLoss else criterion.targets
+    generator = torch.Generator().manual_seed(1)
+    logits, label, index = torch.randn(N, K, generator=generator), torch.arange(N) % K, torch.arange(N)
+    expected = F.cross_entropy(logits, label, reduction="none") * ~part.waking.watching
+    for _ in range(3):
+        torch.testing.assert_close(criterion(logits.requires_grad_(), label, index), expected)
+        if make is SOPLoss:
+            assert not criterion.noise().any()
+            criterion.step()
+    part.waking.awake.fill_(True)
+    changed = (criterion(logits, label, index) - F.cross_entropy(logits, label, reduction="none")).abs() > 0.1
+    p = logits.softmax(dim=1)
+    given = p.gather(1, label[:, None])[:, 0]
+    assert changed[p.max(dim=1).values - given > 0.4].all()  # clearly contradicted, four times
+    assert not changed[given > 0.5].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sop", "elr"])
+@pytest.mark.parametrize("val", [0.1, None])
+def test_digits_wake_once_they_are_memorised(method: str, val: float | None) -> None:
+    """Two epochs on digits leave them asleep; with 40 % noise they wake before half of it is memorised, and undo it."""
+    data = noise.apply(load("digits"), "symmetric:0.4")
+    options = {"batch_size": 64, "lr": 0.05, "val": val, "device": "cpu"}
+    assert fit("mlp", data, method, epochs=2, **options).history[-1]["awake"] == 0
+    history = fit("mlp", data, method, epochs=60, **options).history
+    woke = next(number for number, record in enumerate(history) if record["awake"])
+    assert history[woke]["train_memorised"] < 0.5
+    assert history[-1]["train_memorised"] < 0.25
