@@ -1,6 +1,6 @@
 """The data sets experiments use: where they lie, read once in a process.
 
-`cifar10-features` is 10,000 and 2,000 images of CIFAR-10 as a frozen network sees them (models/embedding.py).
+`cifar10-features` is CIFAR-10 as a frozen network that has seen ImageNet sees it (models/embedding.py).
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-import torch
-
-from noiseproof.checks import generator
 from noiseproof.data import LabeledData, load, load_pair
 from noiseproof.data.noise import CIFAR10_CLASSES, CIFAR100_CLASSES
 from noiseproof.errors import InputError
@@ -74,11 +71,14 @@ def _pair(name: str, source: str, labels: str | None, image_size: int | None) ->
 
 @lru_cache(maxsize=2)
 def _features(source: str, labels: str | None) -> tuple[LabeledData, LabeledData]:
-    """Training and test set of CIFAR-10 in part, its images as features (n, 1280)."""
-    found = []
-    for whole, count in zip(_pair("cifar10", source, labels, None), (10_000, 2_000), strict=True):
-        rows = torch.from_numpy(generator(0).permutation(len(whole))[:count]).sort().values
-        part = whole.subset(rows)
-        inputs = imagenet_features(part).astype("float32")
-        found.append(LabeledData(inputs, part.labels, true_labels=part.true_labels, class_names=part.class_names))
-    return found[0], found[1]
+    """Training and test set of CIFAR-10, its images as features (n, 1280)."""
+    train, test = (
+        LabeledData(
+            imagenet_features(part).astype("float32"),
+            part.labels,
+            true_labels=part.true_labels,
+            class_names=part.class_names,
+        )
+        for part in _pair("cifar10", source, labels, None)
+    )
+    return train, test
