@@ -48,6 +48,8 @@ from .pretraining import pretrain as pretrain
 from .pretraining import probe as probe
 from .recipes import recipe as recipe
 from .reviewing import review as review
+from .runs.export import export as export
+from .runs.export import load_encoder as load_encoder
 from .runs.label_report import LabelReport as LabelReport
 from .runs.loading import load_backbone as load_backbone
 from .runs.loading import load_model as load_model
