@@ -2,6 +2,18 @@
 
 Sheng Liu, Jonathan Niles-Weed, Narges Razavian and Carlos Fernandez-Granda, "Early-Learning Regularization Prevents
 Memorization of Noisy Labels", NeurIPS 2020.
+
+With p = softmax(logits), y the one-hot label and t a running mean of p at the visits of the example:
+
+    L = −log p_y + λ log(1 − ⟨p, t⟩)         Eq. (6)
+    t ← β t + (1 − β) p                      Eq. (9)
+
+From the first step on the second term rewards certainty, also in what a network that has hardly learned believes. So by
+default λ is automatic: 0 until the network has begun to memorise (`waking.Waking`), and from then on
+
+    L = log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts y (`waking.contradicted`), else −log p_y:
+
+what the network believed takes the place of the label where the two differ, and is not needed where they agree.
 """
 
 from __future__ import annotations
@@ -15,10 +27,8 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.sop_terms import margins
-from noiseproof.methods.waking import AUTO, Waking
+from noiseproof.methods.waking import AUTO, Waking, contradicted
 
-_AUTO_LAM, _CLEARLY = 1.0, 0.3  # λ "auto" where the target prefers another class to the label by more than this
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
 
 
@@ -37,16 +47,35 @@ def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
     return torch.where(total.isfinite(), beta * target + (1 - beta) * p / total, target)  # Eq. (9)
 
 
-def elr(
-    logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | Tensor, weight: float | Tensor = 1.0
-) -> Tensor:
+def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float) -> Tensor:
     """CE + λ log(1 − ⟨p, t⟩) of each example, Eq. (6); the gradient flows through p and not through t.
 
-    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K), target (B, K), λ and a weight of the
-    cross-entropy, each a number or (B,): (B,).
+    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K) and target (B, K): (B,).
     """
     agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
-    return weight * F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
+    return F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
+
+
+def regularized(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | str, awake: Tensor) -> Tensor:
+    """Eq. (6) of each example (B,), with λ a number or "auto"."""
+    if isinstance(lam, str):
+        return automatic_elr(logits, label, p, target, awake)
+    return elr(logits, label, p, target, lam)
+
+
+def automatic_elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, awake: Tensor) -> Tensor:
+    """Eq. (6) with λ = "auto": its second term alone where the target contradicts the label, else its first.
+
+    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K), target (B, K) and awake (): (B,).
+    """
+    held = contradicted(soft_labels(target), label)[0] & awake  # (B,)
+    agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
+    return torch.where(held, torch.log1p(-agreement), F.cross_entropy(logits, label, reduction="none"))
+
+
+def strength(lam: Any) -> float | str:
+    """λ, checked: a number, or "auto"."""
+    return AUTO if isinstance(lam, str) and lam == AUTO else checks.number("lam", lam, 0)
 
 
 def soft_labels(target: Tensor) -> Tensor:
@@ -55,57 +84,15 @@ def soft_labels(target: Tensor) -> Tensor:
     return torch.where(total > 0, target / total.clamp_min(1e-30), torch.full_like(target, 1 / target.shape[1]))
 
 
-def _lam(lam: Any) -> float | str:
-    """λ, checked."""
-    return AUTO if isinstance(lam, str) and lam == AUTO else checks.number("lam", lam, 0, remedy="or pass 'auto'")
-
-
-class Targets(nn.Module):
-    """The targets of a training set, and the loss they take part in: what `ELRLoss` and the method share.
-
-    With λ = "auto", all is cross-entropy until the network memorises (waking.py). From then on an example whose target
-    clearly contradicts its label is held to the target, with λ = 1, in place of the label; the others are left to
-    cross-entropy, for a target that wavers is no better than the label.
-    """
-
-    target: Tensor  # (n, K)
-
-    def __init__(
-        self,
-        num_examples: int,
-        num_classes: int,
-        generator: torch.Generator,
-        *,
-        beta: float,
-        lam: float | str,
-        val: int = 0,
-    ) -> None:
-        super().__init__()
-        self.beta, self.lam = beta, lam
-        self.waking = Waking(num_examples, generator, val=val, automatic=isinstance(lam, str))
-        self.register_buffer("target", torch.zeros(num_examples, num_classes))
-
-    def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
-        """The loss of each example (B,); in train mode it moves their targets first."""
-        p = clamped_softmax(logits)  # (B, K)
-        target, shown = self.target[index], torch.ones(())  # (B, K)
-        if self.training:
-            shown = self.waking.see(p, label, index)  # (B,)
-            target = self.target[index] = update_target(target, p, self.beta)
-        if not isinstance(self.lam, str):
-            return elr(logits, label, p, target, self.lam)
-        held = (margins(soft_labels(target), label)[0] > _CLEARLY) & self.waking.awake  # (B,)
-        return elr(logits, label, p, target, _AUTO_LAM * held, shown * ~held)
-
-
 class ELRLoss(nn.Module):
     """Early-learning regularization for anybody's loop: CE + λ log(1 − ⟨p_i, t_i⟩), t_i a running mean of p_i.
 
     Eqs. (6) and (9) of Liu et al. (2020). In train mode a call moves the targets of its examples, so call once per
     step; in eval mode it leaves them alone.
 
-    Differs from the paper: by default λ is automatic, see `Targets`. p is clamped to [1e-4, 1 − 1e-4] and normalised
-    before it enters t, as in the authors' code.
+    Differs from the paper: by default λ is automatic, see above, and until the network memorises the loss of the
+    examples that stand watch is 0 (waking.py). p is clamped to [1e-4, 1 − 1e-4] and normalised before it enters t, as
+    in the authors' code.
     Differs from the authors' code: targets are in the state_dict, and follow the module to its device.
 
     Args:
@@ -113,13 +100,15 @@ class ELRLoss(nn.Module):
         num_classes: K.
         beta: memory of the targets, in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; the authors' code 0.9
             for CIFAR-10 with asymmetric noise.
-        lam: strength λ, at least 0, the same from the first step on; or "auto". The paper: 3 for CIFAR-10, 7 for
-            CIFAR-100; the authors' code 1 for CIFAR-10 with asymmetric noise.
+        lam: strength λ, at least 0, or "auto". The paper: 3 for CIFAR-10, 7 for CIFAR-100; the authors' code 1 for
+            CIFAR-10 with asymmetric noise.
         reduction: "mean", "sum" or "none"; seed: of the choice of the examples that stand watch.
 
     Raises:
         InputError: an argument outside its range.
     """
+
+    target: Tensor
 
     def __init__(
         self,
@@ -134,11 +123,12 @@ class ELRLoss(nn.Module):
         super().__init__()
         self.num_classes = checks.integer("num_classes", num_classes, 2)
         self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = _lam(lam)
+        self.lam = strength(lam)
         self.reduction = checks.reduction(reduction)
         self.guard = IndexGuard(num_examples)
         generator = torch.Generator().manual_seed(checks.integer("seed", seed, 0))
-        self.targets = Targets(num_examples, self.num_classes, generator, beta=self.beta, lam=self.lam)
+        self.waking = Waking(num_examples, generator, automatic=self.lam == AUTO)
+        self.register_buffer("target", torch.zeros(num_examples, num_classes))  # (n, K)
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """The loss of a batch.
@@ -153,11 +143,17 @@ class ELRLoss(nn.Module):
         """
         logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
-        return checks.reduce(self.targets(logits, label, index), self.reduction)
+        p = clamped_softmax(logits)  # (B, K)
+        target, shown = self.target[index], torch.ones_like(p[:, 0])  # (B, K), (B,)
+        if self.training:
+            shown = self.waking.see(p, label, index)
+            target = update_target(target, p, self.beta)
+            self.target[index] = target
+        return checks.reduce(shown * regularized(logits, label, p, target, self.lam, self.waking.awake), self.reduction)
 
     def soft_labels(self) -> Tensor:
         """What the network came to believe of each example: (n, K), rows sum to 1."""
-        return soft_labels(self.targets.target)
+        return soft_labels(self.target)
 
 
 class ELR(Method):
@@ -169,7 +165,7 @@ class ELR(Method):
 
     Args:
         beta: in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
-        lam: at least 0, or "auto": see `Targets`. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
+        lam: at least 0, or "auto", see above. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
 
     Raises:
         InputError: an argument outside its range.
@@ -178,26 +174,33 @@ class ELR(Method):
     name = "elr"
     paper = "Liu et al. 2020"
 
+    target: Tensor
+
     def __init__(self, *, beta: float = 0.7, lam: float | str = AUTO) -> None:
         super().__init__()
         self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = _lam(lam)
+        self.lam = strength(lam)
 
     def start(self, run: Run) -> None:
+        self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)
         val = len(run.val or ())
-        self.targets = Targets(len(run.data), run.num_classes, run.generator, beta=self.beta, lam=self.lam, val=val)
+        self.waking = Waking(len(run.data), run.generator, val=val, automatic=self.lam == AUTO)
 
     def before_epoch(self, run: Run) -> None:
-        self.targets.waking.before_epoch(run)
+        self.waking.before_epoch(run)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        return batch.mean(self.targets(logits, batch.label, batch.index))
+        p = clamped_softmax(logits)
+        shown = self.waking.see(p, batch.label, batch.index)  # (B,)
+        target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
+        self.target[batch.index] = target
+        return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking.awake))
 
     def figures(self, run: Run) -> dict[str, float]:
-        return self.targets.waking.figures()
+        return self.waking.figures()
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
-        soft_label = soft_labels(self.targets.target).cpu()  # (n, K)
+        soft_label = soft_labels(self.target).cpu()  # (n, K)
         given = soft_label.gather(1, run.data.labels.cpu()[:, None])[:, 0]  # (n,)
         return Beliefs(soft_label, (1 - given).clamp(0, 1))

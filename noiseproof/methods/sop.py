@@ -12,17 +12,18 @@ With p = softmax(logits), y the one-hot label, h the one-hot vector of p's large
 Of u only the entry of the label enters, of v all the others. Both start near zero and grow by a factor at each visit of
 their example for as long as the network contradicts its label; once s has taken over, the label pulls no more.
 
-By default the factors are automatic. They come of the margin by which the network prefers another class to the label,
+How fast they should grow depends on how fast the network learns, and a label explained away too soon is lost. So by
+default there is no rate: v² is where the steps on L_MSE lead, with p for h and over all classes, a running mean
 
-    u ← u · exp(r · (max_{k≠y} p_k − p_y)),   v_k ← v_k · exp(r · (p_k − p_y)),   |u|, |v_k| in [σ², 1]
+    v² ← v² + (p − v²) / visits,   t = v² / Σ_k v²,   u² = 1 − t_y
 
-with r = log(1/σ) / visits and σ the size they begin with: exponentiated gradient on ½ u² (p_y − max_{k≠y} p_k)
-and ½ v_k² (p_y − p_k). And s takes part in the loss only once the network memorises (waking.py).
+of the predictions at each visit, which forgets as well as it learns. Sparse is what is taken from it: s is 0, but
+u² = 1 and v_c² = 1 alone, where t contradicts the label clearly (`waking.contradicted`) in favour of the class c, and
+the network has begun to memorise (`waking.Waking`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
@@ -34,10 +35,16 @@ from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.sop_terms import add, gradients, grow, grown, mapped, margins, noise_term, sop_loss
-from noiseproof.methods.waking import AUTO, Waking
+from noiseproof.methods.sop_terms import gradients, mapped, noise_term, sop_loss
+from noiseproof.methods.waking import AUTO, Waking, contradicted
 
 VARIANTS = ("paper", "authors")
+
+
+def mean_prediction(v: Tensor) -> Tensor:
+    """t = v² / Σ_k v², the running mean of the predictions: (B, K), rows sum to 1; uniform where never visited."""
+    square = v.square() + 1e-12
+    return square / square.sum(dim=1, keepdim=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,31 +54,36 @@ class NoiseOptions:
     A class that inherits them has them as keyword arguments and as attributes, beside fields of its own.
 
     Args:
-        lr_u, lr_v: "auto": by the margins above, and asleep until the network memorises. Or a number, at least 0, and
-            then by the gradients of the losses and awake from the start: with variant="authors" the rate is lr / B;
-            with "paper" it is lr · τ, where τ is the network's learning rate. The paper's numbers: `recipes`.
-        variant: "authors": u is trained by cross-entropy and squared error, and φ is clamped once more; "paper": u is
-            trained by cross-entropy alone.
-        visits: above 0; for "auto". At how many visits the network must be certain of another class for a label to be
-            explained away; where it is less certain it takes more.
-        std: of the initial u and v, in (0, 1), and no less than single precision holds in full; the paper: 1e-8.
+        lr_u, lr_v: "auto", both: u and v follow the mean prediction, see above. Or numbers, at least 0, from the start
+            and by the gradients of the losses: with variant="authors" the rate is lr / B; with "paper" it is lr · τ,
+            where τ is the network's learning rate. The paper's numbers: `recipes`.
+        variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
+            "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
+        visits: at least 1; for "auto": of how many visits the predictions are averaged.
+        std: of the initial u and v where the rates are numbers, in (0, 1), and no less than single precision holds in
+            full; the paper: 1e-8.
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
     """
 
     lr_u: float | str = AUTO
     lr_v: float | str = AUTO
     variant: str = "authors"
-    visits: float = 0.75
+    visits: float = 10
     std: float = 1e-8
     full_u: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
-        for name in ("lr_u", "lr_v"):
-            if not self.automatic(name):
-                setattr(self, name, checks.number(name, getattr(self, name), 0))
+        given = [name for name in ("lr_u", "lr_v") if getattr(self, name) is not AUTO and getattr(self, name) != AUTO]
+        for name in given:
+            setattr(self, name, checks.number(name, getattr(self, name), 0))
+        if len(given) == 1:
+            raise InputError(
+                f"{given[0]} is a number and the other rate automatic; give both lr_u and lr_v, or neither"
+            )
+        self.automatic = not given
         checks.choice("variant", self.variant, VARIANTS)
-        self.visits = checks.number("visits", self.visits, 0, ends="()")
+        self.visits = checks.number("visits", self.visits, 1)
         self.std = checks.number("std", self.std, torch.finfo(torch.float32).tiny, 1, ends="[)")
         self.full_u = checks.boolean("full_u", self.full_u)
 
@@ -79,21 +91,15 @@ class NoiseOptions:
         """These options without the fields of a class that inherits them, and with some changes."""
         return NoiseOptions(**{option.name: getattr(self, option.name) for option in fields(NoiseOptions)} | changes)
 
-    def automatic(self, *names: str) -> bool:
-        """Whether any of the rates of these names is automatic."""
-        return any(isinstance(getattr(self, name), str) and getattr(self, name) == AUTO for name in names)
-
-    def rate(self, name: str, lr: float | None, batch: int) -> float:
-        """How far a visit moves u or v along the gradients, or the margins, of its example, in a batch of this size."""
-        if self.automatic(name):
-            return -math.log(self.std) / self.visits
+    def rates(self, lr: float | None, batch: int) -> list[float]:
+        """How far a visit moves u and v along the gradients of its example, in a batch of this size."""
         unit = 1 / batch if self.variant == "authors" else lr
         if unit is None:
             raise InputError(
                 "the paper's rates are multiples of the network's learning rate; pass it: "
                 "step(lr=optimizer.param_groups[0]['lr'])"
             )
-        return getattr(self, name) * unit
+        return [float(rate) * unit for rate in (self.lr_u, self.lr_v)]
 
 
 class NoiseModel(nn.Module):
@@ -109,9 +115,10 @@ class NoiseModel(nn.Module):
         self.options = options
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
-            self.register_buffer(name, torch.randn(shape, generator=generator).mul_(options.std))
-        self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic("lr_u", "lr_v"))
-        self.pending: list[tuple[Tensor, ...]] = []  # index, label, moves of u and v of the batches since the last step
+            start = torch.randn(shape, generator=generator) * (0 if options.automatic else options.std)
+            self.register_buffer(name, start)
+        self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic)
+        self.pending: list[tuple[Tensor, ...]] = []  # of the batches since the last step: index, label, ∂u, ∂v or new v
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # to another device, but in single precision: half of it takes 1e-8 for 0
@@ -128,29 +135,26 @@ class NoiseModel(nn.Module):
         """
         p = logits.softmax(dim=1)
         u, v = self.rows(index, label, p)
-        if not (self.training and torch.is_grad_enabled()):
-            return sop_loss(p, self.term(u, v, label), label, self.options.variant)
-        shown = self.waking.see(p, label, index)  # (B,)
-        moves = self.moves(p.detach(), u, v, label, weight)
-        self.pending.append((index, label, *moves))
-        u, v = self.ahead(u, "lr_u", moves[0]), self.ahead(v, "lr_v", moves[1])
+        shown = torch.ones_like(u)  # (B,)
+        if self.training and torch.is_grad_enabled():
+            visit = shown if weight is None else weight.to(u).clamp(max=1)  # (B,)
+            if self.options.automatic:
+                shown = self.waking.see(p, label, index)
+                v = torch.lerp(v.square(), p.detach(), visit[:, None] / self.options.visits).sqrt()  # (B, K)
+                self.pending.append((index, label, v))
+            else:
+                du, dv = gradients(p.detach(), u, v, label, self.options.variant)  # (B,), (B, K)
+                self.pending.append((index, label, du * visit, dv * visit[:, None]))
         return shown * sop_loss(p, self.term(u, v, label), label, self.options.variant)
 
     def term(self, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
-        """s (B, K), Eq. (5); 0 while asleep."""
-        return noise_term(u, v, label) * self.waking.awake
-
-    def moves(self, p: Tensor, u: Tensor, v: Tensor, label: Tensor, weight: Tensor | None) -> list[Tensor]:
-        """What moves u (B,) and v (B, K) of each example: its margins where the rate is automatic, else −gradients."""
-        found = zip(("lr_u", "lr_v"), margins(p, label), gradients(p, u, v, label, self.options.variant), strict=True)
-        chosen = [margin if self.options.automatic(name) else -slope for name, margin, slope in found]
-        visit = torch.ones_like(u) if weight is None else weight.to(u).clamp(max=1)  # (B,)
-        return [chosen[0] * visit, chosen[1] * visit[:, None]]
-
-    def ahead(self, value: Tensor, name: str, by: Tensor) -> Tensor:
-        """u or v as this visit leaves it, where the rate is automatic: what the network says now counts at once."""
-        options = self.options
-        return grown(value, options.rate(name, None, 1) * by, options.std) if options.automatic(name) else value
+        """s (B, K), Eq. (5); at automatic rates y − e_c where the mean prediction contradicts y by c, else 0."""
+        if not self.options.automatic:
+            return noise_term(u, v, label)
+        found, guess = contradicted(mean_prediction(v), label)  # (B,), (B,)
+        size = (found & self.waking.awake).to(v)  # (B,)
+        s = torch.zeros_like(v).scatter(1, guess[:, None], -size[:, None])
+        return s.scatter(1, label[:, None], size[:, None])
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """φ(p + s) (B, K): the predictions with the noise added."""
@@ -161,21 +165,43 @@ class NoiseModel(nn.Module):
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
         for index, label, *moves in self.pending:
-            flat = (self.u.view(-1), self._place(index, label)), (self.v, index)
-            for name, (tensor, at), by in zip(("lr_u", "lr_v"), flat, moves, strict=True):
-                by = self.options.rate(name, lr, len(index)) * by.to(tensor)
-                grow(tensor, at, by, self.options.std) if self.options.automatic(name) else add(tensor, at, by)
+            if self.options.automatic:
+                self.follow(index, label, *moves)
+            else:
+                by_u, by_v = (-rate * by for rate, by in zip(self.options.rates(lr, len(index)), moves, strict=True))
+                self.move(index, label, by_u, by_v)
         self.pending.clear()
+
+    def follow(self, index: Tensor, label: Tensor, v: Tensor) -> None:
+        """Set v² of the rows `index` to those of v (B, K), of repeated rows to their mean, and u² = 1 − t_y."""
+        rows, group = index.unique(return_inverse=True)
+        total = torch.zeros(len(rows), v.shape[1], device=v.device).index_add_(0, group, v.square().float())  # (m, K)
+        self.v[rows] = (total / group.bincount()[:, None]).sqrt()
+        given = mean_prediction(self.v[index]).gather(1, label[:, None]).squeeze(1)  # (B,)
+        self.u.view(-1)[self._place(index, label)] = (1 - given).clamp_min(0).sqrt()
 
     def rows(self, index: Tensor, label: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """u (B,) and v (B, K) of some examples, in the precision of `like`."""
         u = self.u.view(-1).index_select(0, self._place(index, label))
         return u.to(like), self.v.index_select(0, index).to(like)
 
+    def move(self, index: Tensor, label: Tensor, by_u: Tensor, by_v: Tensor) -> None:
+        """Add (B,) to u and (B, K) to v of the rows `index`, repeated rows again; the paper's stay in [−1, 1]."""
+        for tensor, at, by in ((self.u.view(-1), self._place(index, label), by_u), (self.v, index, by_v)):
+            tensor.index_add_(0, at, by.to(tensor))
+            if self.options.variant == "paper":
+                tensor[at] = tensor[at].clamp(-1, 1)
+
     def noise(self, label: Tensor) -> Tensor:
-        """u² of each example (n,) for its label (n,); 0 while asleep."""
+        """u² of each example (n,) for its label (n,), at most 1."""
         place = self._place(torch.arange(len(self.u), device=self.u.device), label.to(self.u.device))
-        return self.u.view(-1)[place].square() * self.waking.awake
+        return self.u.view(-1)[place].square().clamp(max=1)
+
+    def explained(self, label: Tensor) -> Tensor:
+        """Whether the noise has taken over the label (n,) of each example: (n,)."""
+        if self.options.automatic:
+            return contradicted(mean_prediction(self.v), label.to(self.v.device))[0] & self.waking.awake
+        return self.noise(label) > 0.5
 
     def _place(self, index: Tensor, label: Tensor) -> Tensor:
         """Where u of each example lies in u laid flat: (B,)."""
@@ -191,11 +217,15 @@ class NoiseModel(nn.Module):
             soft label = ((1 − u²) p + u² q + p) / 2,   suspicion = (u² + 1 − p_y) / 2
 
         where p has its half for two reasons: u may be awake before v is, and u², which ends near 0 or 1, does not rank
-        the labels in between.
+        the labels in between. At automatic rates, where 1 − u² and v² are the mean prediction t as they stand,
+
+            soft label = (t + p) / 2,   suspicion = 1 − (t_y + p_y) / 2.
         """
+        if self.options.automatic:
+            return Beliefs.of((mean_prediction(self.v.cpu()) + p.float().cpu()) / 2, label.cpu())
         noise = self.noise(label).cpu()  # (n,)
         label, p = label.cpu()[:, None], p.float().cpu()
-        other = (self.v.cpu().square() + 1e-12).scatter(1, label, 0.0)  # (n, K)
+        other = (self.v.cpu().square().clamp(max=1) + 1e-12).scatter(1, label, 0.0)  # (n, K)
         share = noise[:, None] / 2
         soft_label = (1 - share) * p + share * other / other.sum(dim=1, keepdim=True)  # (n, K)
         given = p.gather(1, label).squeeze(1)  # (n,)
@@ -214,12 +244,12 @@ class SOPLoss(NoiseOptions, nn.Module):
     Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
     of the batch by a rate times the derivative of that example's own losses.
 
-    Differs from the paper: by default rates are automatic, and u and v wait for the network to memorise; until then the
-    loss of the examples that stand watch is 0. Algorithm 1 moves u and v at the end of an epoch, this at each visit, as
-    the authors' code.
+    Differs from the paper: by default u and v follow the mean prediction, and wait for the network to memorise; until
+    then the loss of the examples that stand watch is 0 (waking.py). Given numbers, they move as in Algorithm 1, but at
+    each visit, as in the authors' code, not at the end of an epoch.
     ε of Eq. (7), which it does not give, is theirs, 1e-4, but 0.1/K for more than 1,000 classes.
-    Differs from the authors' code: u and v are projected to [−1, 1], where it leaves those beyond without a gradient; a
-    dense optimizer over n × K entries is replaced by an update of the touched rows; the state is in the state_dict.
+    Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
+    and the state is in the state_dict.
 
     Args:
         num_examples, num_classes: n, the size of the full training set, and K.
@@ -269,7 +299,7 @@ class SOPLoss(NoiseOptions, nn.Module):
         self.model.step(lr)
 
     def noise(self) -> Tensor:
-        """How much of each example's label, as last seen, the noise has taken over: u² (n,), in [0, 1]."""
+        """How much of each example's label, as last seen, is noise: u² (n,), in [0, 1]; at automatic rates, 1 − t_y."""
         return self.model.noise(self.guard.label.clamp_min(0))
 
 
@@ -289,8 +319,8 @@ class SparseOverParameterization(NoiseOptions, Method):
         self.noise.step(run.lr)
 
     def figures(self, run: Run) -> dict[str, float]:
-        """The share of the labels that are explained away (u² > ½); of the right and of the wrong, where known."""
-        explained, wrong = self.noise.noise(run.data.labels).cpu() > 0.5, run.data.wrong  # (n,), (n,) or None
+        """The share of the labels that are explained away; of the right and of the wrong, where they are known."""
+        explained, wrong = self.noise.explained(run.data.labels).cpu(), run.data.wrong  # (n,), (n,) or None
         parts = {"": explained} if wrong is None else {"_right": explained[~wrong], "_wrong": explained[wrong]}
         shares = {f"explained{name}": float(part.float().mean()) for name, part in parts.items() if len(part)}
         return self.noise.waking.figures() | shares

@@ -1,4 +1,4 @@
-"""The terms of SOP as functions of tensors: Eqs. (5) to (9), their derivatives, and the moves of u and v.
+"""The terms of SOP as functions of tensors: Eqs. (5) to (9), and their derivatives.
 
 Sheng Liu, Zhihui Zhu, Qing Qu and Chong You, "Robust Training under Label Noise by Over-parameterization", ICML 2022;
 in words: sop.py.
@@ -20,8 +20,8 @@ def floor(num_classes: int) -> float:
 
 
 def noise_term(u: Tensor, v: Tensor, label: Tensor) -> Tensor:
-    """s = u² ⊙ y − v² ⊙ (1 − y), Eq. (5): u (B,), v (B, K), label (B,) to (B, K)."""
-    return (-v.square()).scatter(1, label[:, None], u.square()[:, None])  # Eq. (5)
+    """s = u² ⊙ y − v² ⊙ (1 − y), Eq. (5), its squares at most 1: u (B,), v (B, K), label (B,) to (B, K)."""
+    return (-v.square().clamp(max=1)).scatter(1, label[:, None], u.square().clamp(max=1)[:, None])  # Eq. (5)
 
 
 def mapped(p: Tensor, s: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> t
     """∂L_CE/∂u and ∂L_MSE/∂v of each example, in closed form; with the authors' variant, ∂(L_CE + L_MSE)/∂u.
 
     ∂L_CE/∂u = 2u (1/Σ max(w, ε) − 1/w_y) where w_y > ε, else 0, with w = p + s;
-    ∂L_MSE/∂v_k = −4 v_k (h_k − v_k²) for k ≠ y; ∂L_MSE/∂u = 4u (h_y + u² − 1).
+    ∂L_MSE/∂v_k = −4 v_k (h_k − v_k²) for k ≠ y; ∂L_MSE/∂u = 4u (h_y + u² − 1); 0 where u² or v² is clamped.
 
     Differs from the paper: (A.2) and (A.4) print the derivatives with respect to v with the opposite sign, as if s had
     +v²; with it the update of Algorithm 1 would shrink v where it should grow.
@@ -60,35 +60,9 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> t
     du = 2 * u * torch.where(alive, 1 / total - 1 / w_label.clamp_min(eps), 0.0)
     guess = p.argmax(dim=1)  # (B,)
     h = F.one_hot(guess, p.shape[1]).to(p.dtype)  # (B, K)
-    dv = (-4 * v * (h - v.square())).scatter(1, label[:, None], 0.0)  # (A.4)
+    square = v.square()
+    dv = torch.where(square <= 1, -4 * v * (h - square), 0.0).scatter(1, label[:, None], 0.0)  # (A.4)
     if authors:
-        du = du + 4 * u * ((guess == label).to(p.dtype) + u.square() - 1)
+        own = u.square()
+        du = torch.where(own <= 1, du + 4 * u * ((guess == label).to(p.dtype) + own - 1), 0.0)
     return du, dv
-
-
-def margins(p: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """By how much another class is preferred to the label: max_{k≠y} p_k − p_y (B,), and p_k − p_y (B, K)."""
-    by_class = p - p.gather(1, label[:, None])  # (B, K)
-    return by_class.scatter(1, label[:, None], -1.0).max(dim=1).values, by_class
-
-
-def add(tensor: Tensor, at: Tensor, by: Tensor) -> None:
-    """Add to the rows `at` (B,), repeated ones again, and project to [−1, 1]: without that, no gradient leads back."""
-    tensor.index_add_(0, at, by)
-    tensor[at] = tensor[at].clamp(-1, 1)
-
-
-def grown(old: Tensor, by: Tensor, std: float) -> Tensor:
-    """old · exp(by), its size kept in [std², 1].
-
-    The ends lie equally far from `std`, where u and v begin: neither agreement nor contradiction is stored for ever.
-    """
-    least = max(std**2, torch.finfo(torch.float32).tiny)
-    return old.sign() * (old.abs().clamp_min(least).log() + by).exp().clamp(least, 1)
-
-
-def grow(tensor: Tensor, at: Tensor, by: Tensor, std: float) -> None:
-    """Let the rows `at` (B,) grow, repeated ones again."""
-    rows, group = at.unique(return_inverse=True)
-    old = tensor[rows]
-    tensor[rows] = grown(old, torch.zeros_like(old).index_add_(0, group, by), std)

@@ -9,7 +9,7 @@ what it would have learned next; and of the labels that it contradicts by then, 
 
 φ is the share of what it would contradict unseen that it takes over once shown: 0 as long as what it learns holds for
 all examples alike, 1 where it knows every label by heart, and in between near the share of wrong labels memorised. A
-method wakes up, for good, when a exceeds what φ = 1/5 makes of it by the standard error of a₀.
+method wakes up, for good, when a exceeds what φ = 1/10 makes of it by the standard error of a₀.
 
 Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
 method is awake they are looked at in each visit, but not trained on. Where these were fewer than 50 there is no
@@ -26,8 +26,19 @@ from torch import Tensor, nn
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
-_MEMORISED = 0.2  # φ at which to wake up
+_MEMORISED = 0.1  # φ at which to wake up
+_CLEARLY = 0.1  # by how much a mean prediction must prefer another class to the label
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
+
+
+def contradicted(mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether a mean prediction t clearly contradicts a label, max_{k≠y} t_k > t_y + 0.1, and the class it names.
+
+    Of t (B, K), rows sum to 1, and label (B,): (B,) bool and (B,).
+    """
+    given = mean.gather(1, label[:, None]).squeeze(1)  # (B,)
+    rival, guess = mean.scatter(1, label[:, None], -1.0).max(dim=1)  # (B,), (B,)
+    return rival > given + _CLEARLY, guess
 
 
 class Waking(nn.Module):

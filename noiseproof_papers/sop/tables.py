@@ -226,11 +226,11 @@ class Variants(Digits):
 
 
 class Visits(Digits):
-    """Automatic rates: at how many visits must the network be sure of another class to explain a label away?"""
+    """Automatic rates: how fast should a label that the network always contradicts be explained away?"""
 
     name = "sop-visits"
     title = "SOP's automatic rates over the length of the run"
     paper = "Liu et al. 2022, Algorithm 1"
     heading = "{fit[epochs]} epochs"
     settings = (("symmetric:0.4", 30), ("symmetric:0.4", 100), ("symmetric:0.4", 200))
-    methods = ("ce", "sop(visits=0.3)", "sop(visits=0.75)", "sop(visits=1.5)", "sop(visits=3)", "sop(visits=6)")
+    methods = ("ce", "sop(visits=8)", "sop(visits=12)", "sop(visits=15)", "sop(visits=25)", "sop(visits=40)")

@@ -147,7 +147,7 @@ def test_the_selection_joins_the_beliefs_of_the_inner_method(make_run: Callable[
     run, method = make_run(), CRUST(build("elr"), selection=selection)
     method.start(run)
     n, classes = len(run.data), run.num_classes
-    method.inner.targets.target.fill_(0.2)  # type: ignore[union-attr, operator]
+    method.inner.target.fill_(0.2)  # type: ignore[union-attr, operator]
     method.rounds.fill_(4)
     method.times.copy_(torch.arange(n) % 5)
     beliefs = method.beliefs(run, torch.full((n, classes), 1 / classes))

@@ -133,7 +133,7 @@ def test_elr_equals_its_twin_over_visits(batch: tuple[Tensor, Tensor], visits: i
         value.sum().backward()
         expected.sum().backward()
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(loss.targets.target, torch.tensor(target, dtype=torch.float64), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(loss.target, torch.tensor(target, dtype=torch.float64), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("classes", "scale"), [(2, 50.0), (1000, 5.0)])

@@ -121,7 +121,7 @@ def test_build() -> None:
         build(3)  # type: ignore[arg-type]
 
 
-SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 0.75, "std": 1e-8, "full_u": False}
+SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 10, "std": 1e-8, "full_u": False}
 CORRECTION = {"transition": None, "warmup": None, "quantile": None}
 DEFAULTS = {  # the papers' values; where docs/methods says so, those that did best here
     "backward": CORRECTION,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,7 @@ from torch import Tensor
 def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
     """L_CE (B,) and L_MSE (B,), as functions that autograd can differentiate: p (B, K), u (B, K), v (B, K).
 
-    The authors' code clamps φ to at least ε. (It clamps u² and v² to at most 1, too: here they are projected.)
+    The authors' code clamps u² and v² to at most 1, and φ to at least ε.
     """
     authors = variant == "authors"
     eps = 1e-4 if p.shape[1] <= 1000 else 0.1 / p.shape[1]
@@ -20,7 +18,10 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
         y = [1.0 if k == int(label[i]) else 0.0 for k in range(p.shape[1])]
         s = []
         for k in range(p.shape[1]):
-            s.append(u[i, k] * u[i, k] * y[k] - v[i, k] * v[i, k] * (1 - y[k]))  # Eq. (5)
+            positive, negative = u[i, k] * u[i, k] * y[k], v[i, k] * v[i, k] * (1 - y[k])
+            if authors:
+                positive, negative = torch.clamp(positive, max=1.0), torch.clamp(negative, max=1.0)
+            s.append(positive - negative)  # Eq. (5)
         w = [torch.clamp(p[i, k] + s[k], min=eps) for k in range(p.shape[1])]
         total = sum(w)
         phi = [one / total for one in w]  # Eq. (7)
@@ -33,16 +34,17 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
     return torch.stack(cross_entropies), torch.stack(squared_errors)
 
 
-def automatic(p: list[float], u: float, v: list[float], y: int, visits: float, std: float) -> tuple[float, list[float]]:
-    """u and v of one example after a visit at automatic rates: each times exp(r · margin), within [std², 1] in size."""
-    rate = math.log(1 / std) / visits
-
-    def grown(value: float, margin: float) -> float:
-        size = min(max(abs(value) * math.exp(rate * margin), std * std, 1.1754944e-38), 1.0)  # no less in float32
-        return math.copysign(size, value)
-
-    rival = max(p[k] for k in range(len(p)) if k != y)
-    return grown(u, rival - p[y]), [grown(v[k], p[k] - p[y]) for k in range(len(p))]
+def automatic(p: Tensor, mean: list[float], y: int, visits: float, awake: bool) -> tuple[Tensor, list[float]]:
+    """The loss of one example at automatic rates, of its p (K,), and its v² after the visit, given those before."""
+    mean = [old + (p[k].item() - old) / visits for k, old in enumerate(mean)]
+    share = [one / sum(mean) for one in mean]
+    others = [k for k in range(len(mean)) if k != y]
+    best = max(others, key=lambda k: share[k])
+    s = [0.0] * len(mean)
+    if awake and share[best] > share[y] + 0.1:
+        s[y], s[best] = 1.0, -1.0
+    w = [torch.clamp(p[k] + s[k], min=1e-4) for k in range(len(mean))]
+    return -torch.log(w[y] / sum(w)), mean
 
 
 def consistency(weak: Tensor, strong: Tensor) -> Tensor:
