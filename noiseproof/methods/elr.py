@@ -9,9 +9,9 @@ With p = softmax(logits), y the one-hot label and t a running mean of p at the v
     t ← β t + (1 − β) p                      Eq. (9)
 
 From the first step on the second term rewards certainty, also in what a network that has hardly learned believes. So by
-default λ is automatic: 0 until the network has begun to memorise (`waking.Waking`), and from then on
+default λ is automatic: 0 until the network has begun to memorise (waking.py), and from then on
 
-    L = log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts y (`waking.contradicted`), else −log p_y:
+    L = log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts y, else −log p_y:
 
 what the network believed takes the place of the label where the two differ, and is not needed where they agree.
 """
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.waking import AUTO, Waking, contradicted
+from noiseproof.methods.waking import AUTO, Waking
 
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
 
@@ -56,21 +56,20 @@ def elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float) ->
     return F.cross_entropy(logits, label, reduction="none") + lam * torch.log1p(-agreement)  # Eq. (6)
 
 
-def regularized(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | str, awake: Tensor) -> Tensor:
-    """Eq. (6) of each example (B,), with λ a number or "auto"."""
-    if isinstance(lam, str):
-        return automatic_elr(logits, label, p, target, awake)
-    return elr(logits, label, p, target, lam)
+def automatic_elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, held: Tensor) -> Tensor:
+    """Eq. (6) with λ = "auto": its second term alone where an example is held to its target, else its first.
 
-
-def automatic_elr(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, awake: Tensor) -> Tensor:
-    """Eq. (6) with λ = "auto": its second term alone where the target contradicts the label, else its first.
-
-    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K), target (B, K) and awake (): (B,).
+    Of logits (B, K), label (B,), p = `clamped_softmax(logits)` (B, K), target (B, K) and held (B,): (B,).
     """
-    held = contradicted(soft_labels(target), label)[0] & awake  # (B,)
     agreement = (p * target.to(p.dtype)).sum(dim=1)  # (B,)
     return torch.where(held, torch.log1p(-agreement), F.cross_entropy(logits, label, reduction="none"))
+
+
+def regularized(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: float | str, waking: Waking) -> Tensor:
+    """Eq. (6) of each example (B,), with λ a number or "auto"."""
+    if isinstance(lam, str):
+        return automatic_elr(logits, label, p, target, waking.contradicts(soft_labels(target), label)[0])
+    return elr(logits, label, p, target, lam)
 
 
 def strength(lam: Any) -> float | str:
@@ -146,10 +145,10 @@ class ELRLoss(nn.Module):
         p = clamped_softmax(logits)  # (B, K)
         target, shown = self.target[index], torch.ones_like(p[:, 0])  # (B, K), (B,)
         if self.training:
-            shown = self.waking.see(p, label, index)
             target = update_target(target, p, self.beta)
             self.target[index] = target
-        return checks.reduce(shown * regularized(logits, label, p, target, self.lam, self.waking.awake), self.reduction)
+            shown = self.waking.see(p, soft_labels(target), label, index)
+        return checks.reduce(shown * regularized(logits, label, p, target, self.lam, self.waking), self.reduction)
 
     def soft_labels(self) -> Tensor:
         """What the network came to believe of each example: (n, K), rows sum to 1."""
@@ -192,10 +191,10 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
-        shown = self.waking.see(p, batch.label, batch.index)  # (B,)
         target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
         self.target[batch.index] = target
-        return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking.awake))
+        shown = self.waking.see(p, soft_labels(target), batch.label, batch.index)  # (B,)
+        return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking))
 
     def figures(self, run: Run) -> dict[str, float]:
         return self.waking.figures()

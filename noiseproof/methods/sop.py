@@ -18,8 +18,8 @@ default there is no rate: v² is where the steps on L_MSE lead, with p for h and
     v² ← v² + (p − v²) / visits,   t = v² / Σ_k v²,   u² = 1 − t_y
 
 of the predictions at each visit, which forgets as well as it learns. Sparse is what is taken from it: s is 0, but
-u² = 1 and v_c² = 1 alone, where t contradicts the label clearly (`waking.contradicted`) in favour of the class c, and
-the network has begun to memorise (`waking.Waking`).
+u² = 1 and v_c² = 1 alone, where the network has begun to memorise and t clearly contradicts the label in favour of the
+class c (waking.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.sop_terms import gradients, mapped, noise_term, sop_loss
-from noiseproof.methods.waking import AUTO, Waking, contradicted
+from noiseproof.methods.waking import AUTO, Waking
 
 VARIANTS = ("paper", "authors")
 
@@ -139,8 +139,8 @@ class NoiseModel(nn.Module):
         if self.training and torch.is_grad_enabled():
             visit = shown if weight is None else weight.to(u).clamp(max=1)  # (B,)
             if self.options.automatic:
-                shown = self.waking.see(p, label, index)
                 v = torch.lerp(v.square(), p.detach(), visit[:, None] / self.options.visits).sqrt()  # (B, K)
+                shown = self.waking.see(p, mean_prediction(v), label, index)
                 self.pending.append((index, label, v))
             else:
                 du, dv = gradients(p.detach(), u, v, label, self.options.variant)  # (B,), (B, K)
@@ -151,8 +151,8 @@ class NoiseModel(nn.Module):
         """s (B, K), Eq. (5); at automatic rates y − e_c where the mean prediction contradicts y by c, else 0."""
         if not self.options.automatic:
             return noise_term(u, v, label)
-        found, guess = contradicted(mean_prediction(v), label)  # (B,), (B,)
-        size = (found & self.waking.awake).to(v)  # (B,)
+        found, guess = self.waking.contradicts(mean_prediction(v), label)  # (B,), (B,)
+        size = found.to(v)  # (B,)
         s = torch.zeros_like(v).scatter(1, guess[:, None], -size[:, None])
         return s.scatter(1, label[:, None], size[:, None])
 
@@ -200,7 +200,7 @@ class NoiseModel(nn.Module):
     def explained(self, label: Tensor) -> Tensor:
         """Whether the noise has taken over the label (n,) of each example: (n,)."""
         if self.options.automatic:
-            return contradicted(mean_prediction(self.v), label.to(self.v.device))[0] & self.waking.awake
+            return self.waking.contradicts(mean_prediction(self.v), label.to(self.v.device))[0]
         return self.noise(label) > 0.5
 
     def _place(self, index: Tensor, label: Tensor) -> Tensor:

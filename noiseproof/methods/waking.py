@@ -9,7 +9,11 @@ what it would have learned next; and of the labels that it contradicts by then, 
 
 φ is the share of what it would contradict unseen that it takes over once shown: 0 as long as what it learns holds for
 all examples alike, 1 where it knows every label by heart, and in between near the share of wrong labels memorised. A
-method wakes up, for good, when a exceeds what φ = 1/10 makes of it by the standard error of a₀.
+method wakes up, for good, when a exceeds what φ = 0.15 makes of it by the standard error of a₀.
+
+From then on a label counts as contradicted where the mean prediction t over its visits prefers another class to it by
+more than 2/5 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
+is clear depends on how sure the network has become.
 
 Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
 method is awake they are looked at in each visit, but not trained on. Where these were fewer than 50 there is no
@@ -26,23 +30,23 @@ from torch import Tensor, nn
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
-_MEMORISED = 0.1  # φ at which to wake up
-_CLEARLY = 0.1  # by how much a mean prediction must prefer another class to the label
+_MEMORISED = 0.15  # φ at which to wake up
+_CLEARLY, _LEAST = 0.4, 0.1  # of the margin by which it prefers labels it agrees with; and never less
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
 
 
-def contradicted(mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether a mean prediction t clearly contradicts a label, max_{k≠y} t_k > t_y + 0.1, and the class it names.
+def margins(mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """By how much a mean prediction t prefers another class to the label, max_{k≠y} t_k − t_y, and which.
 
-    Of t (B, K), rows sum to 1, and label (B,): (B,) bool and (B,).
+    Of t (B, K), rows sum to 1, and label (B,): (B,) and (B,).
     """
     given = mean.gather(1, label[:, None]).squeeze(1)  # (B,)
     rival, guess = mean.scatter(1, label[:, None], -1.0).max(dim=1)  # (B,), (B,)
-    return rival > given + _CLEARLY, guess
+    return rival - given, guess
 
 
 class Waking(nn.Module):
-    """Whether a method is awake. All of its state is in buffers.
+    """Whether a method is awake, and what contradicts a label. All of its state is in buffers.
 
     Args:
         num_examples: n.
@@ -55,6 +59,7 @@ class Waking(nn.Module):
     watching: Tensor  # (n,) bool
     visits: Tensor  # (2,) since the last comparison: of examples that are trained on, and that stand watch
     agreed: Tensor  # (2,) at how many of them the network agreed with the label
+    sure: Tensor  # () the margin by which mean predictions prefer the labels they agree with, over the last n visits
 
     def __init__(self, num_examples: int, generator: torch.Generator, *, val: int = 0, automatic: bool = True) -> None:
         super().__init__()
@@ -67,23 +72,37 @@ class Waking(nn.Module):
         self.register_buffer("awake", torch.tensor(not automatic or (not val and count < _FEWEST)))
         self.register_buffer("visits", torch.zeros(2, dtype=torch.int64))
         self.register_buffer("agreed", torch.zeros(2, dtype=torch.int64))
+        self.register_buffer("sure", torch.zeros(()))
 
-    def see(self, logits: Tensor, label: Tensor, index: Tensor) -> Tensor:
+    def see(self, p: Tensor, mean: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """Count a batch, at a visit; after each n visits compare. Which labels are to be trained on: (B,), 0 or 1.
 
         Args:
-            logits: (B, K), or probabilities; label: (B,); index: (B,).
+            p: (B, K), of this visit; mean: (B, K), over visits; label: (B,); index: (B,).
         """
+        against = margins(mean.detach(), label)[0]  # (B,)
+        agrees = against < 0
+        if agrees.any():
+            share = min(1.0, len(label) / len(self.watching))
+            self.sure.lerp_(-against[agrees].mean().to(self.sure), share)
         if self.awake:
-            return torch.ones_like(label, dtype=logits.dtype)
+            return torch.ones_like(label, dtype=p.dtype)
         watching = self.watching[index]  # (B,)
         groups = torch.stack([~watching, watching])  # (2, B)
         self.visits += groups.sum(dim=1)
-        self.agreed += (groups & (logits.detach().argmax(dim=1) == label)).sum(dim=1)
+        self.agreed += (groups & (p.detach().argmax(dim=1) == label)).sum(dim=1)
         if not self.val and int(self.visits.sum()) >= len(self.watching):
             agreed, visits = int(self.agreed[1]), int(self.visits[1])
             self._compare(agreed / max(visits, 1), int(self.watching.sum()))
-        return (~watching).to(logits.dtype)
+        return (~watching).to(p.dtype)
+
+    def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether mean predictions (B, K) clearly contradict labels (B,), and the classes they name: (B,), (B,).
+
+        Nothing is contradicted while asleep.
+        """
+        against, guess = margins(mean, label)  # (B,), (B,)
+        return (against > (_CLEARLY * self.sure).clamp_min(_LEAST)) & self.awake, guess
 
     def before_epoch(self, run: Run) -> None:
         """With a validation set, compare after each epoch."""

@@ -249,7 +249,8 @@ def test_automatic_rates_equal_their_twin(seed: int, classes: int, visits: float
         loss = model(ours, label, index)
         model.step(None)
         p = theirs.softmax(dim=1)
-        found = [slow.automatic(p[i], mean[i], int(label[i]), visits, awake) for i in range(3)]
+        clear = max(0.1, 0.4 * float(model.waking.sure))
+        found = [slow.automatic(p[i], mean[i], int(label[i]), visits, awake, clear) for i in range(3)]
         mean = [one[1] for one in found]
         expected = torch.stack([one[0] for one in found])
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
@@ -364,7 +365,7 @@ def test_the_state_moves_and_stays_in_single_precision() -> None:
     for module in (criterion.half(), criterion.double()):
         assert torch.equal(module.model.v, before)
         assert module.model.u.dtype == torch.float32
-    waking = {f"model.waking.{name}" for name in ("awake", "watching", "visits", "agreed")}
+    waking = {f"model.waking.{name}" for name in ("awake", "watching", "visits", "agreed", "sure")}
     assert criterion.state_dict().keys() == {"guard.label", "model.u", "model.v"} | waking
     assert {tensor.device.type for tensor in criterion.to("meta").buffers()} == {"meta"}
 

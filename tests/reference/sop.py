@@ -34,14 +34,16 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
     return torch.stack(cross_entropies), torch.stack(squared_errors)
 
 
-def automatic(p: Tensor, mean: list[float], y: int, visits: float, awake: bool) -> tuple[Tensor, list[float]]:
+def automatic(
+    p: Tensor, mean: list[float], y: int, visits: float, awake: bool, clear: float
+) -> tuple[Tensor, list[float]]:
     """The loss of one example at automatic rates, of its p (K,), and its v² after the visit, given those before."""
     mean = [old + (p[k].item() - old) / visits for k, old in enumerate(mean)]
     share = [one / sum(mean) for one in mean]
     others = [k for k in range(len(mean)) if k != y]
     best = max(others, key=lambda k: share[k])
     s = [0.0] * len(mean)
-    if awake and share[best] > share[y] + 0.1:
+    if awake and share[best] > share[y] + clear:
         s[y], s[best] = 1.0, -1.0
     w = [torch.clamp(p[k] + s[k], min=1e-4) for k in range(len(mean))]
     return -torch.log(w[y] / sum(w)), mean
