@@ -18,8 +18,6 @@ what the network believed takes the place of the label where the two differ, and
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +25,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.waking import AUTO, Waking
+from noiseproof.methods.waking import AUTO, Waking, number_or_auto
 
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
 
@@ -72,9 +70,11 @@ def regularized(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: f
     return elr(logits, label, p, target, lam)
 
 
-def strength(lam: Any) -> float | str:
-    """λ, checked: a number, or "auto"."""
-    return AUTO if isinstance(lam, str) and lam == AUTO else checks.number("lam", lam, 0)
+def chosen(beta: float | str, lam: float | str) -> float:
+    """β, where "auto" the paper's 0.7, or with an automatic λ 0.9: a target that overrules a label must be steady."""
+    if isinstance(beta, str):
+        return 0.9 if isinstance(lam, str) else 0.7
+    return beta
 
 
 def soft_labels(target: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class ELRLoss(nn.Module):
         num_examples: n, the size of the full training set.
         num_classes: K.
         beta: memory of the targets, in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; the authors' code 0.9
-            for CIFAR-10 with asymmetric noise.
+            for CIFAR-10 with asymmetric noise. "auto": 0.7, and 0.9 with an automatic λ.
         lam: strength λ, at least 0, or "auto". The paper: 3 for CIFAR-10, 7 for CIFAR-100; the authors' code 1 for
             CIFAR-10 with asymmetric noise.
         reduction: "mean", "sum" or "none"; seed: of the choice of the examples that stand watch.
@@ -114,15 +114,15 @@ class ELRLoss(nn.Module):
         num_examples: int,
         num_classes: int,
         *,
-        beta: float = 0.7,
+        beta: float | str = AUTO,
         lam: float | str = AUTO,
         reduction: str = "mean",
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.num_classes = checks.integer("num_classes", num_classes, 2)
-        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = strength(lam)
+        self.beta = number_or_auto("beta", beta, 0, 1, ends="[)")
+        self.lam = number_or_auto("lam", lam, 0)
         self.reduction = checks.reduction(reduction)
         self.guard = IndexGuard(num_examples)
         generator = torch.Generator().manual_seed(checks.integer("seed", seed, 0))
@@ -145,7 +145,7 @@ class ELRLoss(nn.Module):
         p = clamped_softmax(logits)  # (B, K)
         target, shown = self.target[index], torch.ones_like(p[:, 0])  # (B, K), (B,)
         if self.training:
-            target = update_target(target, p, self.beta)
+            target = update_target(target, p, chosen(self.beta, self.lam))
             self.target[index] = target
             shown = self.waking.see(p, soft_labels(target), label, index)
         return checks.reduce(shown * regularized(logits, label, p, target, self.lam, self.waking), self.reduction)
@@ -163,7 +163,7 @@ class ELR(Method):
     Differs from the paper and from the authors' code: see `ELRLoss`.
 
     Args:
-        beta: in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
+        beta: in [0, 1), or "auto": 0.7, and 0.9 with an automatic λ. The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
         lam: at least 0, or "auto", see above. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
 
     Raises:
@@ -175,10 +175,10 @@ class ELR(Method):
 
     target: Tensor
 
-    def __init__(self, *, beta: float = 0.7, lam: float | str = AUTO) -> None:
+    def __init__(self, *, beta: float | str = AUTO, lam: float | str = AUTO) -> None:
         super().__init__()
-        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = strength(lam)
+        self.beta = number_or_auto("beta", beta, 0, 1, ends="[)")
+        self.lam = number_or_auto("lam", lam, 0)
 
     def start(self, run: Run) -> None:
         self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)
@@ -191,7 +191,7 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
-        target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
+        target = update_target(self.target[batch.index], p, chosen(self.beta, self.lam))  # (B, K)
         self.target[batch.index] = target
         shown = self.waking.see(p, soft_labels(target), batch.label, batch.index)  # (B,)
         return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking))

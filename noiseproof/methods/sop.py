@@ -36,7 +36,7 @@ from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.sop_terms import gradients, mapped, noise_term, sop_loss
-from noiseproof.methods.waking import AUTO, Waking
+from noiseproof.methods.waking import AUTO, Waking, number_or_auto
 
 VARIANTS = ("paper", "authors")
 
@@ -74,9 +74,9 @@ class NoiseOptions:
 
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
-        given = [name for name in ("lr_u", "lr_v") if getattr(self, name) is not AUTO and getattr(self, name) != AUTO]
-        for name in given:
-            setattr(self, name, checks.number(name, getattr(self, name), 0))
+        for name in ("lr_u", "lr_v"):
+            setattr(self, name, number_or_auto(name, getattr(self, name), 0))
+        given = [name for name in ("lr_u", "lr_v") if not isinstance(getattr(self, name), str)]
         if len(given) == 1:
             raise InputError(
                 f"{given[0]} is a number and the other rate automatic; give both lr_u and lr_v, or neither"

@@ -23,16 +23,23 @@ telling, and the method is awake from the start.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
 _MEMORISED = 0.15  # φ at which to wake up
 _CLEARLY, _LEAST = 0.4, 0.1  # of the margin by which it prefers labels it agrees with; and never less
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
+
+
+def number_or_auto(name: str, value: Any, *bounds: float, ends: str = "[]") -> float | str:
+    """An option that is a number within bounds, or "auto"."""
+    return AUTO if isinstance(value, str) and value == AUTO else checks.number(name, value, *bounds, ends=ends)
 
 
 def margins(mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:

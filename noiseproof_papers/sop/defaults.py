@@ -10,7 +10,6 @@ that the network always contradicts is explained away after 15 visits, 8 in a ru
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, group, spreads
 from noiseproof_papers.fits import Trained, cell, find_wrong, sets
+from noiseproof_papers.sop.tables import by_visits
 
 NOISE = ("symmetric:0", "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "asymmetric:0.4", "pair:0.3", "instance:0.3")
 HUMAN = ("aggre_label", "random_label1")
@@ -37,17 +37,12 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # name: the data
     },
 }
 METHODS = ("ce", "elr", "sop")
-EARLIER = {"elr": "elr(lam=3.0)", "sop": "sop(lr_u={0}, lr_v={0})"}
+EARLIER = ("elr", "sop")
 
 
 def fixed(method: str, epochs: int, batch_size: int = 128) -> str:
-    """A method at rates that do not depend on the network.
-
-    While v is small, a visit multiplies it by 1 + 4 · rate (L_MSE); from 1e-8 it must reach about 1.
-    """
-    visits = min(15.0, max(8.0, epochs / 2))
-    rate = math.expm1(-math.log(1e-8) / visits) / 4
-    return EARLIER.get(method, method).format(round(rate * batch_size, 3))
+    """A method at rates that do not depend on the network."""
+    return "elr(lam=3.0)" if method == "elr" else by_visits(min(15.0, max(8.0, epochs / 2)), batch_size)
 
 
 class Defaults(Trained):

@@ -153,9 +153,16 @@ def test_awake_an_example_is_held_to_its_target_or_to_its_label() -> None:
     sure = -margin[margin < 0].mean() * 4 / 5  # of the batch, which is 4/5 of n
     held = margin > max(0.1, 0.4 * float(sure))
     assert held.tolist() == [False, True, True, False]
-    target = 0.3 * p.detach()  # after one visit
+    target = 0.1 * p.detach()  # after one visit
     expected = torch.where(held, torch.log1p(-(p * target).sum(dim=1)), -p.log()[index, label])
     torch.testing.assert_close(found, expected)
     (ours,) = torch.autograd.grad(found.sum(), logits, retain_graph=True)
     (theirs,) = torch.autograd.grad(expected.sum(), logits)
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("options", "beta"), [({}, 0.9), ({"lam": 3.0}, 0.7), ({"beta": 0.5}, 0.5)])
+def test_how_long_targets_remember(options: dict[str, float], beta: float) -> None:
+    loss = ELRLoss(5, 3, **options)
+    loss(LOGITS, LABEL, INDEX)
+    torch.testing.assert_close(loss.target[INDEX], (1 - beta) * LOGITS.softmax(dim=1))
