@@ -78,9 +78,7 @@ class NoiseOptions:
             setattr(self, name, number_or_auto(name, getattr(self, name), 0))
         given = [name for name in ("lr_u", "lr_v") if not isinstance(getattr(self, name), str)]
         if len(given) == 1:
-            raise InputError(
-                f"{given[0]} is a number and the other rate automatic; give both lr_u and lr_v, or neither"
-            )
+            raise InputError(f"{given[0]} is a number, the other rate automatic; give both lr_u and lr_v, or neither")
         self.automatic = not given
         checks.choice("variant", self.variant, VARIANTS)
         self.visits = checks.number("visits", self.visits, 1)
@@ -115,8 +113,9 @@ class NoiseModel(nn.Module):
         self.options = options
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
-            start = torch.randn(shape, generator=generator) * (0 if options.automatic else options.std)
-            self.register_buffer(name, start)
+            self.register_buffer(
+                name, torch.randn(shape, generator=generator).mul_(0 if options.automatic else options.std)
+            )
         self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic)
         self.pending: list[tuple[Tensor, ...]] = []  # of the batches since the last step: index, label, ∂u, ∂v or new v
 

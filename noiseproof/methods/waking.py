@@ -9,10 +9,10 @@ what it would have learned next; and of the labels that it contradicts by then, 
 
 φ is the share of what it would contradict unseen that it takes over once shown: 0 as long as what it learns holds for
 all examples alike, 1 where it knows every label by heart, and in between near the share of wrong labels memorised. A
-method wakes up, for good, when a exceeds what φ = 0.15 makes of it by the standard error of a₀.
+method wakes up, for good, when a exceeds what φ = 0.2 makes of it by the standard error of a₀.
 
 From then on a label counts as contradicted where the mean prediction t over its visits prefers another class to it by
-more than 2/5 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
+more than 3/10 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
 is clear depends on how sure the network has become.
 
 Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
@@ -32,8 +32,8 @@ from noiseproof import checks
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
-_MEMORISED = 0.15  # φ at which to wake up
-_CLEARLY, _LEAST = 0.4, 0.1  # of the margin by which it prefers labels it agrees with; and never less
+_MEMORISED = 0.2  # φ at which to wake up
+_CLEARLY, _LEAST = 0.3, 0.1  # of the margin by which it prefers labels it agrees with; and never less
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
 
 

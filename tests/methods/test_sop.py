@@ -249,7 +249,7 @@ def test_automatic_rates_equal_their_twin(seed: int, classes: int, visits: float
         loss = model(ours, label, index)
         model.step(None)
         p = theirs.softmax(dim=1)
-        clear = max(0.1, 0.4 * float(model.waking.sure))
+        clear = max(0.1, 0.3 * float(model.waking.sure))
         found = [slow.automatic(p[i], mean[i], int(label[i]), visits, awake, clear) for i in range(3)]
         mean = [one[1] for one in found]
         expected = torch.stack([one[0] for one in found])
