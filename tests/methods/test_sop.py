@@ -249,8 +249,8 @@ def test_automatic_rates_equal_their_twin(seed: int, classes: int, visits: float
         loss = model(ours, label, index)
         model.step(None)
         p = theirs.softmax(dim=1)
-        clear = max(0.1, 0.3 * float(model.waking.sure))
-        found = [slow.automatic(p[i], mean[i], int(label[i]), visits, awake, clear) for i in range(3)]
+        clear = max(0.1, 0.3 * float(model.waking.sure)) if awake else math.inf
+        found = [slow.automatic(p[i], mean[i], int(label[i]), visits, clear, variant) for i in range(3)]
         mean = [one[1] for one in found]
         expected = torch.stack([one[0] for one in found])
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)

@@ -35,7 +35,7 @@ def losses(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str = "paper
 
 
 def automatic(
-    p: Tensor, mean: list[float], y: int, visits: float, awake: bool, clear: float
+    p: Tensor, mean: list[float], y: int, visits: float, clear: float, variant: str
 ) -> tuple[Tensor, list[float]]:
     """The loss of one example at automatic rates, of its p (K,), and its v² after the visit, given those before."""
     mean = [old + (p[k].item() - old) / visits for k, old in enumerate(mean)]
@@ -43,10 +43,11 @@ def automatic(
     others = [k for k in range(len(mean)) if k != y]
     best = max(others, key=lambda k: share[k])
     s = [0.0] * len(mean)
-    if awake and share[best] > share[y] + clear:
+    if share[best] > share[y] + clear:
         s[y], s[best] = 1.0, -1.0
     w = [torch.clamp(p[k] + s[k], min=1e-4) for k in range(len(mean))]
-    return -torch.log(w[y] / sum(w)), mean
+    phi = w[y] / sum(w)
+    return -torch.log(torch.clamp(phi, min=1e-4) if variant == "authors" else phi), mean
 
 
 def consistency(weak: Tensor, strong: Tensor) -> Tensor:
