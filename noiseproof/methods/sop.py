@@ -29,22 +29,17 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.sop_terms import gradients, mapped, noise_term, sop_loss
+from noiseproof.methods.sop_terms import gradients, mapped, mean_prediction, noise_term, sop_loss
 from noiseproof.methods.waking import AUTO, Waking, number_or_auto
 
 VARIANTS = ("paper", "authors")
-
-
-def mean_prediction(v: Tensor) -> Tensor:
-    """t = v² / Σ_k v², the running mean of the predictions: (B, K), rows sum to 1; uniform where never visited."""
-    square = v.square() + 1e-12
-    return square / square.sum(dim=1, keepdim=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,9 +108,8 @@ class NoiseModel(nn.Module):
         self.options = options
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
-            self.register_buffer(
-                name, torch.randn(shape, generator=generator).mul_(0 if options.automatic else options.std)
-            )
+            start = torch.zeros(shape) if options.automatic else torch.randn(shape, generator=generator) * options.std
+            self.register_buffer(name, start)
         self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic)
         self.pending: list[tuple[Tensor, ...]] = []  # of the batches since the last step: index, label, ∂u, ∂v or new v
 
@@ -144,16 +138,19 @@ class NoiseModel(nn.Module):
             else:
                 du, dv = gradients(p.detach(), u, v, label, self.options.variant)  # (B,), (B, K)
                 self.pending.append((index, label, du * visit, dv * visit[:, None]))
-        return shown * sop_loss(p, self.term(u, v, label), label, self.options.variant)
+        s = self.term(u, v, label)
+        loss = sop_loss(p, s, label, self.options.variant)
+        if self.options.automatic:  # without s it is cross-entropy, but for the clamp of Eq. (7)
+            loss = shown * torch.where(s.any(dim=1), loss, F.cross_entropy(logits, label, reduction="none"))
+        return loss
 
     def term(self, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
         """s (B, K), Eq. (5); at automatic rates y − e_c where the mean prediction contradicts y by c, else 0."""
         if not self.options.automatic:
             return noise_term(u, v, label)
         found, guess = self.waking.contradicts(mean_prediction(v), label)  # (B,), (B,)
-        size = found.to(v)  # (B,)
-        s = torch.zeros_like(v).scatter(1, guess[:, None], -size[:, None])
-        return s.scatter(1, label[:, None], size[:, None])
+        size = found.to(v)[:, None]  # (B, 1)
+        return torch.zeros_like(v).scatter(1, guess[:, None], -size).scatter(1, label[:, None], size)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
         """φ(p + s) (B, K): the predictions with the noise added."""

@@ -1,4 +1,4 @@
-"""The terms of SOP as functions of tensors: Eqs. (5) to (9), and their derivatives.
+"""The terms of SOP as functions of tensors: Eqs. (5) to (9), their derivatives, and the mean prediction.
 
 Sheng Liu, Zhihui Zhu, Qing Qu and Chong You, "Robust Training under Label Noise by Over-parameterization", ICML 2022;
 in words: sop.py.
@@ -66,3 +66,9 @@ def gradients(p: Tensor, u: Tensor, v: Tensor, label: Tensor, variant: str) -> t
         own = u.square()
         du = torch.where(own <= 1, du + 4 * u * ((guess == label).to(p.dtype) + own - 1), 0.0)
     return du, dv
+
+
+def mean_prediction(v: Tensor) -> Tensor:
+    """t = v² / Σ_k v², the running mean of the predictions: (B, K), rows sum to 1; uniform where never visited."""
+    square = v.square() + 1e-12
+    return square / square.sum(dim=1, keepdim=True)

@@ -42,9 +42,10 @@ def automatic(
     share = [one / sum(mean) for one in mean]
     others = [k for k in range(len(mean)) if k != y]
     best = max(others, key=lambda k: share[k])
+    if share[best] <= share[y] + clear:
+        return -torch.log(p[y]), mean
     s = [0.0] * len(mean)
-    if share[best] > share[y] + clear:
-        s[y], s[best] = 1.0, -1.0
+    s[y], s[best] = 1.0, -1.0
     w = [torch.clamp(p[k] + s[k], min=1e-4) for k in range(len(mean))]
     phi = w[y] / sum(w)
     return -torch.log(torch.clamp(phi, min=1e-4) if variant == "authors" else phi), mean
