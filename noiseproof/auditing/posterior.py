@@ -22,12 +22,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
 import numpy as np
-from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from threadpoolctl import threadpool_limits
 
 SURE, LEAST = 0.9, 0.3  # r from which on an example is sure of its class; the share of a class that is, at least
@@ -51,7 +51,6 @@ class NoiseModel:
     exponents: np.ndarray  # (M,)
     transition: np.ndarray  # (K, K) float32, rows sum to 1: p(given | right)
     sharpness: float
-    odds: float = 1.0  # that a label is wrong, times this: for predictions that have seen their labels
 
     @cached_property
     def reached(self) -> np.ndarray:
@@ -73,7 +72,6 @@ class NoiseModel:
     def posterior(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """P(right | x, given) (B, K), Eq. (4), of predictions and labels (B,)."""
         joint = self.right(parts) * self.reached[labels]
-        joint[np.arange(len(labels)), labels] /= self.odds
         joint /= joint.sum(axis=1, keepdims=True)
         return joint
 
@@ -192,20 +190,6 @@ def rate_interval(
     low, high = min(found), max(found)
     spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
     return max(0.0, low - spread[0]), min(1.0, high + spread[1])
-
-
-def raised(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], rate: float) -> NoiseModel:
-    """The model with such odds that this share of the labels is wrong, if by itself it finds fewer.
-
-    Predictions of examples that were trained on agree with their labels more often than they should.
-    """
-    rows, parts = _sample(evidence, _SAMPLE, 0)
-    wrong = np.clip(model.wrong(parts, labels[rows]).astype(np.float64), 1e-12, 1 - 1e-12)
-    if wrong.mean() >= rate:
-        return model
-    odds = wrong / (1 - wrong)
-    log_factor = brentq(lambda x: (np.exp(x) * odds / (1 + np.exp(x) * odds)).mean() - rate, 0, 40)
-    return replace(model, odds=float(np.exp(log_factor)))
 
 
 def blocks(n: int, width: int) -> Iterator[slice]:

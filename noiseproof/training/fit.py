@@ -66,7 +66,7 @@ def fit(call: Fitting) -> FitResult:
         with torch.enable_grad():
             kept = loop.train()
         architecture = model if isinstance(model, str) else None
-        result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
+        result = conclude(run, method, evaluate, data, rows, test, architecture, kept, call.audit_features)
         if parts.folder is not None:
             result.save(parts.folder.path, score_test=call.score_test)
     return result
