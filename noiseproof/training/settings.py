@@ -231,7 +231,9 @@ class Pretraining(Training):
     """The settings of `pretrain`. The SANE paper: 2,000 epochs of CIFAR-10, the rest as given here."""
 
     method: str | Method = field(
-        default="sane", kw_only=False, metadata=about("sane, moco, or with options: 'sane(lam=0.5)'.", option=str)
+        default="sane",
+        kw_only=False,
+        metadata=about("sane, moco, simclr, byol, imix, or with options: 'sane(lam=0.5)'.", option=str),
     )
     epochs: int = 200
     batch_size: int | str = setting(256, "Images in a step.", must.from_two, option=int)
