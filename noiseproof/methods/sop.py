@@ -180,8 +180,7 @@ class NoiseModel(nn.Module):
             if weight is not None:
                 visit = weight.to(u).clamp(max=1)  # (B,)
                 du, dv = du * visit, dv * visit[:, None]
-            known = p.detach().isfinite().all(dim=1)  # (B,); u and v would never forget what is not
-            self.pending.append((index, label, torch.where(known, du, 0.0), dv * known[:, None]))
+            self.pending.append((index, label, du, dv))
         return sop_loss(p, noise_term(u, v, label), label, self.options.variant)
 
     def corrected(self, p: Tensor, label: Tensor, index: Tensor) -> Tensor:
