@@ -6,6 +6,7 @@ from . import methods as methods
 from . import models as models
 from .data import LabeledData as LabeledData
 from .data import augment as augment
+from .data import indexed as indexed
 from .data import load as load
 from .data import load_pair as load_pair
 from .data import noise as noise
@@ -18,6 +19,7 @@ from .method import Run as Run
 from .method import Selection as Selection
 from .method import Wrapper as Wrapper
 from .methods.co_teaching import CoTeaching as CoTeaching
+from .methods.co_teaching_plus import CoTeachingPlus as CoTeachingPlus
 from .methods.cores import CORES as CORES
 from .methods.correction import BackwardCorrection as BackwardCorrection
 from .methods.correction import BackwardLoss as BackwardLoss
@@ -26,14 +28,18 @@ from .methods.correction import ForwardLoss as ForwardLoss
 from .methods.cross_entropy import CrossEntropy as CrossEntropy
 from .methods.crust import CRUST as CRUST
 from .methods.d2l import D2L as D2L
+from .methods.decoupling import Decoupling as Decoupling
+from .methods.dividemix import DivideMix as DivideMix
 from .methods.dmi import DMI as DMI
 from .methods.dmi import DMILoss as DMILoss
 from .methods.early_stop import EarlyStop as EarlyStop
 from .methods.elr import ELR as ELR
 from .methods.elr import ELRLoss as ELRLoss
+from .methods.elr_plus import ELRPlus as ELRPlus
 from .methods.gce import GCE as GCE
 from .methods.gce import GCELoss as GCELoss
 from .methods.incv import INCV as INCV
+from .methods.jocor import JoCoR as JoCoR
 from .methods.joint import Joint as Joint
 from .methods.label_noise import LabelNoise as LabelNoise
 from .methods.mentornet import MentorNet as MentorNet
@@ -53,6 +59,8 @@ from .pretraining import pretrain as pretrain
 from .pretraining import probe as probe
 from .recipes import recipe as recipe
 from .reviewing import review as review
+from .runs.export import export as export
+from .runs.export import load_encoder as load_encoder
 from .runs.label_report import LabelReport as LabelReport
 from .runs.loading import load_backbone as load_backbone
 from .runs.loading import load_model as load_model

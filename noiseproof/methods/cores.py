@@ -75,6 +75,7 @@ class CORES(Method):
     def __init__(self, *, beta: float = 2.0, warmup: int | None = None, consistency: float = 0.0) -> None:
         super().__init__()
         self.warmup = _warmup.option(warmup)
+        self.plans = warmup is None
         self.beta = checks.number("beta", beta, 0)
         self.consistency = checks.number("consistency", consistency, 0)
         self.num_views = 2 if self.consistency > 0 else 1

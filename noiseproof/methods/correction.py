@@ -194,6 +194,7 @@ class Correction(Method):
         self.transition = None if transition is None else check_transition(transition).tolist()
         self.warmup = _warmup.option(warmup)
         self.quantile = None if quantile is None else checks.number("quantile", quantile, 0, 1, ends="(]")
+        self.plans = transition is None and warmup is None
 
     def start(self, run: Run) -> None:
         size = run.num_classes

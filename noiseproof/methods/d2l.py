@@ -81,6 +81,7 @@ class D2L(Method):
 
     name = "d2l"
     paper = "Ma et al. 2018"
+    plans = True  # α goes by their share
 
     dimensions: Tensor
     turn: Tensor

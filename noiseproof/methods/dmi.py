@@ -76,6 +76,7 @@ class DMI(Method):
         super().__init__()
         self.scale = checks.number("scale", scale, 0, ends="(]")
         self.warmup = _warmup.option(warmup)
+        self.plans = warmup is None
 
     def start(self, run: Run) -> None:
         _warmup.check(self.warmup, run.epochs)

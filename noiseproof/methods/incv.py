@@ -72,7 +72,7 @@ class INCV(Wrapper):
             says, no for asymmetric.
 
     Raises:
-        InputError: an argument outside its range, an inner method that selects examples, or a run of one epoch.
+        InputError: an argument outside its range, or an inner method that selects examples.
     """
 
     name = "incv"
@@ -91,12 +91,11 @@ class INCV(Wrapper):
         self.rounds = checks.integer("rounds", rounds, 1)
         self.share = checks.number("share", share, 0, 1, ends="()")
         self.remove = checks.boolean("remove", remove)
+        self.plans = True  # the rounds are a share of them
 
     def start(self, run: Run) -> None:
         super().start(run)
         n = len(run.data)
-        if n < 2 or run.epochs < 3:
-            raise InputError(f"incv needs two examples and three epochs, got {n} and {run.epochs}; train for longer")
         self.register_buffer("part", torch.full((n,), CANDIDATE, dtype=torch.int8))
         self.register_buffer("side", torch.zeros(n, dtype=torch.int8))  # of each candidate in this round: 0 or 1
         self.register_buffer("loss_held", torch.zeros(n))  # of examples held out, at the best epoch of the half trained

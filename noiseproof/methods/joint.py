@@ -70,6 +70,7 @@ class Joint(Method):
 
     name = "joint"
     paper = "Tanaka et al. 2018"
+    plans = True  # the second training is a share of them
     rows = ("past",)
 
     past: Tensor

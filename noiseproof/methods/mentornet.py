@@ -55,6 +55,7 @@ class MentorNet(Method):
 
     name = "mentornet"
     paper = "Jiang et al. 2018"
+    plans = True  # its last tenth has other weights
     needs = "noise rate"
 
     threshold: Tensor

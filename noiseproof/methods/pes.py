@@ -84,6 +84,7 @@ class PES(Method):
     def __init__(self, *, warmup: int | None = None) -> None:
         super().__init__()
         self.warmup = _warmup.option(warmup)
+        self.plans = warmup is None
 
     def start(self, run: Run) -> None:
         _warmup.check(self.warmup, run.epochs)

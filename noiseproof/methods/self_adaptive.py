@@ -62,6 +62,7 @@ class SelfAdaptive(Method):
         super().__init__()
         self.alpha = checks.number("alpha", alpha, 0, 1, ends="[)")
         self.warmup = _warmup.option(warmup)
+        self.plans = warmup is None
 
     def start(self, run: Run) -> None:
         _warmup.check(self.warmup, run.epochs)

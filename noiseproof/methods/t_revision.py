@@ -82,6 +82,7 @@ class TRevision(Correction):
     ) -> None:
         super().__init__(transition=transition, warmup=warmup, quantile=quantile)
         self.lr = checks.number("lr", lr, 0)
+        self.plans = True  # the slack is learned in the second half of them
 
     def start(self, run: Run) -> None:
         super().start(run)

@@ -14,8 +14,12 @@ def adapt(module: nn.Module, packing: Packing | None = None) -> nn.Module:
     """Let a module take rows of `packing` as the tensors they stand for, and give logits (B, K) alone.
 
     By hooks, so that it stays the same module, with its own names of weights. It may return an object with `.logits`,
-    as those of Hugging Face's transformers do, or a dict with them.
+    as those of Hugging Face's transformers do, or a dict with them. Of what `torch.compile` made it is the module
+    inside, compiled in place: its weights keep their names, and it is still of its own class.
     """
+    if isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+        inner._compiled_call_impl = module.dynamo_ctx(inner._call_impl)  # type: ignore[operator]
+        module = inner
     for handle in vars(module).pop("_noiseproof", ()):
         handle.remove()
     handles = [module.register_forward_hook(_logits)]
@@ -34,9 +38,16 @@ class _Unpack:
         return ((inputs, *args[1:]), kwargs) if isinstance(inputs, Tensor) else (args[1:], inputs | kwargs)
 
 
-def _logits(module: nn.Module, args: Any, returned: Any) -> Any:
+def logits_of(returned: Any) -> Any:
+    """The logits inside of what a model returns, which may be them, a dict with them, or an object with `.logits`."""
     if isinstance(returned, Tensor):
-        return None
-    if isinstance(returned, Mapping) and "logits" in returned:
-        return returned["logits"]
-    return getattr(returned, "logits", None)
+        return returned
+    return (
+        returned["logits"]
+        if isinstance(returned, Mapping) and "logits" in returned
+        else getattr(returned, "logits", None)
+    )
+
+
+def _logits(module: nn.Module, args: Any, returned: Any) -> Any:
+    return None if isinstance(returned, Tensor) else logits_of(returned)  # None: as it is

@@ -165,9 +165,10 @@ def test_the_noise_rate_is_that_of_the_accuracy(classes: int) -> None:
 
 def test_judge_selects_what_is_predicted_and_removes_the_worst_of_the_rest() -> None:
     loss = torch.tensor([0.1, 5.0, 2.0, 0.2, 9.0])
-    selected, removed = judge(loss, torch.tensor([True, False, False, True, False]), 1.0)
+    selected, removed = judge(loss, torch.tensor([True, False, False, True, False]), 2.0)
     assert selected.tolist() == [True, False, False, True, False]
-    assert removed.tolist() == [False, True, False, False, True]
+    assert removed.tolist() == [False, True, True, False, True]  # the fourth of the largest loss is selected
+    assert judge(loss, selected, 1.0)[1].tolist() == [False, True, False, False, True]
 
 
 def test_incv_trains_each_half_from_the_start_and_then_what_was_selected(make_run: Callable[..., Run]) -> None:
@@ -242,13 +243,13 @@ def test_joint_labels_are_means_of_completed_epochs(make_run: Callable[..., Run]
         seen.append(run.model(whole(run).views[0]).softmax(dim=1).detach())
         loss = method.loss(run, whole(run))
         with torch.no_grad():
-            run.model[0].weight.mul_(1.3)
+            run.model[3].weight.mul_(1.5)
     target = (seen[0] + seen[1]) / 2
     torch.testing.assert_close(loss, divergence(seen[2].log(), target).mean())
     torch.testing.assert_close(method.past[:, 0], seen[2])
     run.epoch = 13  # 7 of 20 epochs are the second training, from the initial weights
     method.before_epoch(run)
-    torch.testing.assert_close(run.model[0].weight, method.initial["0.0.weight"])
+    torch.testing.assert_close(run.model[3].weight, method.initial["0.3.weight"])
 
 
 def test_mentornet_drops_in_the_burn_in_and_the_worst_after_it(make_run: Callable[..., Run]) -> None:
