@@ -115,9 +115,9 @@ def fit(
     model = NoiseModel(exponents, np.eye(K, dtype=np.float32), 1.0)
     q = model.given(parts)
     r = q
-    bound, T = 1 / K + SOME * (1 - 1 / K), None
+    bound, before = 1 / K + SOME * (1 - 1 / K), None
     for _ in range(ROUNDS):
-        T = transition(r, given, truth, sure, least, bound, T)
+        before = T = transition(r, given, truth, sure, least, bound, before)
         r, bound = _unmixed(q, T), HALF
         b = _sharpness(_log(r[few]), T.T[given[few]])
         r = _sharpened(r, b)
