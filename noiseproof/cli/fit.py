@@ -29,13 +29,12 @@ EXAMPLES = """[bold]Examples[/bold]
 )  # fmt: skip
 def fit(options: Options, resume: bool, quiet: bool) -> None:
     """Fit a model that does not memorise the wrong labels."""
-    from noiseproof import methods
+    from noiseproof import distributed, methods
     from noiseproof.cli.console import console, show, table, wrote
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
     from noiseproof.runs.report import caution, figures, found
     from noiseproof.training import fit as training
 
-    training.refuse_torchrun()
     method = methods.build(options["method"])
     folder = run_folder("fit", options, method.name, resume)
     train, test = read(options, quiet)
@@ -45,6 +44,8 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
         data=train, test=test, out=folder, resume=resume, progress=not quiet,
         **values(Fitting, options) | {"method": method},
     )  # fmt: skip
+    if not distributed.is_main():
+        return
     show(table(f"{method.title()} on {len(result.run.data):,} examples", *figures(result), caption=caution(result)))
     console.print(found(result.report), highlight=False)
     wrote(folder.path, ": report.html, labels.parquet (labels by probability), curves.png, weights")

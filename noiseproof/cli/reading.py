@@ -112,8 +112,8 @@ def _kind(text: str) -> tuple[str, str]:
 
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
     """One line on stderr: how many examples of which form, for training and for testing, and the network chosen."""
+    from noiseproof import distributed
     from noiseproof.data.labeled import is_table
-    from noiseproof.training import distributed
     from noiseproof.training.setup import choose_model
 
     shape = " × ".join(map(str, train.input_shape))
@@ -131,8 +131,8 @@ def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:
     """The folder of a run of `fit` or `pretrain`: the one asked for, or a new one; free, unless it is resumed."""
+    from noiseproof import distributed
     from noiseproof.runs.folder import RunFolder
-    from noiseproof.training import distributed
 
     path = Path(options["out"] or _fresh(options["data"], method, options["seed"]))
     distributed.join()  # else nobody knows yet how many there are

@@ -5,26 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.errors import InputError
 from noiseproof.methods import build as build_method
 from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
-from noiseproof.training import distributed, setup
+from noiseproof.training import setup
 from noiseproof.training.evaluate import Evaluation, conclude
 from noiseproof.training.settings import Fitting, verb
 from noiseproof.training.weights import Weighted
-
-
-def refuse_torchrun() -> None:
-    if distributed.launched() or distributed.world() > 1:
-        raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
 
 
 @verb(Fitting)
 def fit(call: Fitting) -> FitResult:
     """Train a model on labels that are partly wrong.
 
+    Under torchrun the processes share each batch, and the main one writes.
     Where the data knows its `true_labels`, they are used for reporting only, as is the test set. The caller's own
     random state is left alone.
 
@@ -35,7 +31,7 @@ def fit(call: Fitting) -> FitResult:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    refuse_torchrun()
+    distributed.join()
     parts, method = setup.Setup(call), build_method(call.method)
     if parts.rate.loss == "full" and call.eval_examples == 0:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
@@ -60,14 +56,17 @@ def fit(call: Fitting) -> FitResult:
         setup.check_views(run, augments)
         setup.check_sizes(run, augments)
         evaluate.begin(run)
-        loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
-        loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))
+        described = parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init)
+        own = {"resume": call.resume, "out": parts.folder is None}
+        distributed.check_same(described | own, "", "make the same call in each")
+        loop = parts.loop(run, method, augments, evaluate)
+        loop.open(described)
         with torch.enable_grad():
             kept = loop.train()
         architecture = model if isinstance(model, str) else None
         result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
-        if parts.folder is not None:
+        if parts.folder is not None and distributed.is_main():
             result.save(parts.folder.path, score_test=call.score_test)
     return result
 

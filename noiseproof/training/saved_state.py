@@ -38,6 +38,7 @@ def check(
     like = own | {
         "models": _tensors(own["models"]), "method": _tensors(own["method"]), "rate": rate, "position": position,
         "optimizers": [after_a_step(optimizer, whole) for optimizer in optimizers],
+        "generators": [own["generators"][0], *[Tensor] * (len(own["generators"]) - 1)],  # of any number of processes
         "epoch": range(run.epochs + 1), "step": _COUNT, "history": [{...: float | None}, ...],
     }  # fmt: skip
     structure.check(path, state, like)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from noiseproof import checks, models, schedules
+from noiseproof import checks, distributed, models, schedules
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
@@ -25,7 +25,6 @@ from noiseproof.method import Method, Run
 from noiseproof.models.adapters import adapt
 from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
-from noiseproof.training import distributed
 from noiseproof.training.batches import Batches
 from noiseproof.training.loop import Loop
 from noiseproof.training.progress import reporter
@@ -92,12 +91,14 @@ class Setup:
         method: Method,
         augments: tuple[Augmentation | None, ...],
         evaluate: Callable[[Run], dict[str, float]],
+        *,
+        even: bool = False,
     ) -> Loop:
-        """The loop over a run, yet to be opened."""
+        """The loop over a run, yet to be opened; `even`: all processes have equally many examples of a step."""
         main = distributed.is_main()
         if self.folder is not None:
             self.folder.writes = main
-        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed)
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even)
         progress = reporter(self.call.progress if main else False)
         return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
