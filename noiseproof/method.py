@@ -64,6 +64,13 @@ class Batch:
         """What all processes have, (B, …) of each to (size, …), in the order of the step, with gradients."""
         return rows if len(self.sizes) == 1 else distributed.gather_with_gradients(rows, self.sizes)
 
+    def gathered(self) -> Batch:
+        """The step of all processes, without its views: what goes with gathered logits or losses."""
+        if len(self.sizes) == 1:
+            return self
+        weight = None if self.weight is None else self.gather(self.weight)
+        return Batch((), self.gather(self.label), self.gather(self.index), weight)
+
     def mean(self, per_example: Tensor) -> Tensor:
         """The (weighted) mean of per-example values (B,): such that the mean over processes is that of the step."""
         values = per_example if self.weight is None else per_example * self.weight
@@ -126,18 +133,27 @@ class Run:
         """The first model: the only one of most methods."""
         return self.models[0]
 
-    def predict(self, data: LabeledData | None = None, index: Tensor | None = None) -> Tensor:
-        """Probabilities (n, K) that the models give every example of a data set, by default the training set.
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run, if it is not ended before and every epoch visits all examples."""
+        full, rest = divmod(len(self.data), self.batch_size)
+        return self.epochs * max(full + (rest > 1), 1)
 
-        Each process asks its models about a part, and all have the same answer. `index` (n,): about these rows only.
+    def predict(
+        self, data: LabeledData | None = None, models: nn.ModuleList | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """Probabilities (n, K) that the models, or some, give every example of a data set, by default the training set.
+
+        Those of several models are averaged. Each process asks its models about a part, and all have the same answer.
+        `index` (n,): about these rows only.
         """
-        data = self.data if data is None else data
+        data, models = self.data if data is None else data, self.models if models is None else models
         index = torch.arange(len(data)) if index is None else index
         sizes = distributed.sizes_of(len(index))
         own = index[distributed.own_part(sizes)]
         probability = torch.empty(len(own), self.num_classes)  # made first: kept blocks would scatter over the heap
         done = 0
-        for rows, block in predictions(self.models, self.normalize, data, self.device, own):
+        for rows, block in predictions(models, self.normalize, data, self.device, own):
             probability[done : done + len(rows)] = block
             done += len(rows)
         return distributed.gather(probability, sizes)

@@ -35,6 +35,15 @@ STACKS += [
     "early_stop(ce, criterion='distance(0.25)')",
     "early_stop(ce, criterion='knee')",
 ]
+STACKS += [
+    "early_stop(dividemix(warmup=1))",
+    "dividemix(warmup=2, views=1)",
+    "early_stop(elr_plus)",
+    "co_teaching_plus(agree=1)",
+    "label_noise(jocor(forget_rate=0.4))",
+    "crust(decoupling)",
+]
+RANDOM = ("mixup", "elr_plus")  # pair examples at random by design
 ALL = PLAIN + WRAPPED + STACKS
 TIMES = {"seconds", "examples_per_second"}
 
@@ -150,7 +159,7 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
 
 @pytest.mark.parametrize("method", PLAIN)
 def test_weight_one_and_order_within_a_batch_do_not_matter(digits, method):
-    if method == "mixup":
+    if method in RANDOM:
         pytest.skip("pairs examples at random by design")
     data, _ = digits
     losses = []

@@ -21,6 +21,7 @@ import typer
 from noiseproof import checks
 from noiseproof.cli.app import app, interruptible
 from noiseproof.errors import InputError
+from noiseproof.training.setting_checks import count
 from noiseproof.training.settings import (
     DATA,
     RUN,
@@ -29,7 +30,6 @@ from noiseproof.training.settings import (
     Fitting,
     Pretraining,
     Setting,
-    count,
     setting,
     settings_of,
 )

@@ -77,6 +77,5 @@ class CoTeaching(Method):
         keep = max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
         logits = [checks.single(model(batch.views[0])) for model in run.models]  # (B, K) each
         each = [batch.gather(F.cross_entropy(one, batch.label, reduction="none")) for one in logits]  # (size,) each
-        weight = None if batch.weight is None else batch.gather(batch.weight)
-        loss1, loss2 = of_the_others_picks(each[0], each[1], keep, weight)
+        loss1, loss2 = of_the_others_picks(each[0], each[1], keep, batch.gathered().weight)
         return loss1 + loss2

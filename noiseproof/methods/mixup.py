@@ -75,5 +75,5 @@ class MixUp(Method):
         permutation = torch.randperm(batch.size, generator=run.generator).to(batch.label.device, non_blocking=True)
         mixed = mixup(batch.gather(batch.views[0]), lam, permutation)[batch.own]
         logits = batch.gather(checks.single(run.model(mixed)))  # (size, K)
-        weight = None if batch.weight is None else batch.gather(batch.weight)
-        return mixup_loss(logits, batch.gather(batch.label), lam, permutation, weight).mean()
+        whole = batch.gathered()
+        return mixup_loss(logits, whole.label, lam, permutation, whole.weight).mean()

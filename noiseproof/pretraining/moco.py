@@ -18,7 +18,6 @@ and so has this.
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 
 from noiseproof import checks, distributed
 from noiseproof.method import Batch, Method, Run
+from noiseproof.methods import ema
 from noiseproof.models.inference import eval_mode
 
 
@@ -103,7 +103,7 @@ class MomentumContrast(Method):
         self.keys: Tensor | None = None  # (s, d) of the step under way; in no checkpoint, as those lie between steps
 
     def start(self, run: Run) -> None:
-        self.target = copy.deepcopy(run.model).requires_grad_(False).train()
+        self.target = ema.follower(run.model)
         with torch.no_grad(), eval_mode(run.models):
             dim = run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
         size = min(self.dictionary_size, len(run.data))
@@ -148,7 +148,7 @@ class MomentumContrast(Method):
     @torch.no_grad()
     def after_step(self, run: Run, batch: Batch) -> None:
         assert self.keys is not None
-        torch._foreach_lerp_(list(self.target.parameters()), list(run.model.parameters()), 1 - self.ema)
+        ema.follow(self.target, run.model, self.ema)
         push(self.dictionary, self.position, self.keys)
         self.keys = None
 

@@ -17,7 +17,7 @@ from tests.test_contract import PLAIN, STACKS, WRAPPED
 from tests.training.test_replicas import together
 
 MIXED = "crust(ce, mixup=1.0, weighted=True, selection='medoids')"
-QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", MIXED]
+QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", MIXED]
 TIMES = {"seconds", "examples_per_second"}
 
 
