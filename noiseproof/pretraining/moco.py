@@ -36,6 +36,12 @@ def embed(network: nn.Module, x: Tensor) -> Tensor:
     return F.normalize(checks.single(network(x)), dim=1)
 
 
+def output_size(run: Run) -> int:
+    """d, the outputs of the network with its projection head, tried on two examples."""
+    with torch.no_grad(), eval_mode(run.models):
+        return run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
+
+
 def log_sigma(query: Tensor, bank: Tensor, temperature: float) -> Tensor:
     """⟨f_i, b̄_k⟩ / τ: unit vectors (s, d) and (m, d) to (s, m), in single precision also under autocast."""
     with torch.autocast(query.device.type, enabled=False):
@@ -104,10 +110,8 @@ class MomentumContrast(Method):
 
     def start(self, run: Run) -> None:
         self.target = ema.follower(run.model)
-        with torch.no_grad(), eval_mode(run.models):
-            dim = run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
         size = min(self.dictionary_size, len(run.data))
-        random = torch.randn(size, dim, generator=run.generator)
+        random = torch.randn(size, output_size(run), generator=run.generator)
         self.register_buffer("dictionary", F.normalize(random, dim=1))  # (b, d)
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.normalises = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.target.modules())

@@ -50,6 +50,8 @@ FIT = {
 }  # fmt: skip
 PRETRAIN = {
     "moco(temperature={})": POSITIVE, "moco(dictionary_size={})": COUNT, "moco(ema={})": UNIT, "moco(groups={})": COUNT,
+    "simclr(temperature={})": POSITIVE, "byol(ema={})": UNIT, "byol(hidden={})": COUNT, "byol(rate={})": POSITIVE,
+    "imix(alpha={})": POSITIVE, "imix(ema={})": UNIT,
     "sane(lam={})": UNIT, "sane(sharpness={})": UP_TO_ONE, "sane(m1={})": NOT_NEGATIVE, "sane(m2={})": NOT_NEGATIVE,
     "sane(kappa={})": POSITIVE, "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
 }  # fmt: skip
