@@ -26,7 +26,6 @@ from noiseproof.errors import InputError
 
 TIMEOUT = "NOISEPROOF_TIMEOUT"  # seconds that a process waits for another before it gives up
 _PATIENCE = 900.0
-_BUCKET = 8 * 2**20  # bytes of gradients in a message, which leaves while the others are computed
 
 
 def launched() -> bool:
@@ -169,6 +168,8 @@ class _Gather(torch.autograd.Function):
 
 def gather_with_gradients(rows: Tensor, sizes: Sequence[int]) -> Tensor:
     """As `gather`; every process must go backward through it, if one does."""
+    if world() == 1:
+        return rows
     return _Gather.apply(rows, sizes) if rows.requires_grad and torch.is_grad_enabled() else gather(rows, sizes)
 
 
@@ -212,79 +213,23 @@ class Flags:
 
 
 def from_main(make: Callable[[], Any]) -> Any:
-    """What `make` gives in the main process, in all of them; only that one calls it."""
+    """What `make` gives in the main process, in all of them; only that one calls it.
+
+    Raises:
+        InputError: it does there; in all processes.
+    """
     if world() == 1:
         return make()
-    told = [make() if is_main() else None]
+    told: list[Any] = [None, None]
+    if is_main():
+        try:
+            told[0] = make()
+        except InputError as error:
+            told[1] = str(error)
     dist.broadcast_object_list(told, src=0)
+    if told[1] is not None:
+        raise InputError(told[1])
     return told[0]
-
-
-class Gradients:
-    """Averages gradients over the processes while they are computed.
-
-    Parameters are put into messages in the order in which backward reaches them; a message leaves as soon as its
-    gradients are there, so that most of the exchange hides behind what is left of backward. This is the reducer of
-    DistributedDataParallel without the module around the network: methods call a network never, once or several times
-    in a step, ask it for features, and add terms in the weights themselves, and `run.model` stays what the caller gave.
-
-    A parameter that has no gradient in a step must have none in all processes.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.messages: list[list[nn.Parameter]] = []
-        self.handles: list[Any] = []
-        self.listens = False
-        if world() == 1:
-            return
-        size = 0
-        for parameter in reversed(list(parameters)):
-            like = self.messages[-1][0] if self.messages else None
-            if like is None or size > _BUCKET or (like.dtype, like.device) != (parameter.dtype, parameter.device):
-                self.messages.append([])
-                size = 0
-            self.messages[-1].append(parameter)
-            size += parameter.numel() * parameter.element_size()
-        self.place = {id(one): at for at, message in enumerate(self.messages) for one in message}
-        self.handles = [
-            one.register_post_accumulate_grad_hook(self._ready) for message in self.messages for one in message
-        ]
-
-    def begin(self) -> None:
-        """Before backward."""
-        self.missing = [len(message) for message in self.messages]
-        self.sent: list[tuple[list[Tensor], Tensor, Any]] = []
-        self.listens = True
-
-    def _ready(self, parameter: Tensor) -> None:
-        if not self.listens:  # a method goes backward by itself
-            return
-        self.missing[self.place[id(parameter)]] -= 1
-        while len(self.sent) < len(self.messages) and self.missing[len(self.sent)] == 0:
-            self._send(len(self.sent))
-
-    def _send(self, at: int) -> None:
-        gradients = [one.grad for one in self.messages[at] if one.grad is not None]
-        flat = torch.cat([one.flatten() for one in gradients]) if gradients else torch.zeros(1)
-        self.sent.append((gradients, flat, dist.all_reduce(flat, async_op=True)))
-
-    def finish(self, *others: Tensor) -> None:
-        """After backward: the gradients, and other tensors, are the means over all processes."""
-        if world() == 1:
-            return
-        while len(self.sent) < len(self.messages):
-            self._send(len(self.sent))
-        average(others)
-        for gradients, flat, work in self.sent:
-            work.wait()
-            if gradients:
-                _put_back(gradients, flat)
-        self.listens = False
-
-    def close(self) -> None:
-        """Leave the parameters as they were."""
-        for handle in self.handles:
-            handle.remove()
 
 
 def average(tensors: Sequence[Tensor]) -> None:
@@ -293,10 +238,11 @@ def average(tensors: Sequence[Tensor]) -> None:
         return
     flat = torch.cat([one.flatten() for one in tensors])
     dist.all_reduce(flat)
-    _put_back(tensors, flat)
+    put_back(tensors, flat)
 
 
-def _put_back(tensors: Sequence[Tensor], flat: Tensor) -> None:
+def put_back(tensors: Sequence[Tensor], flat: Tensor) -> None:
+    """Give tensors the means over all processes, whose sums (m,) have come."""
     parts = flat.div_(world()).split([one.numel() for one in tensors])
     for one, part in zip(tensors, parts, strict=True):
         one.copy_(part.view(one.shape))

@@ -134,15 +134,15 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     from noiseproof import distributed
     from noiseproof.runs.folder import RunFolder
 
-    path = Path(options["out"] or _fresh(options["data"], method, options["seed"]))
     distributed.join()  # else nobody knows yet how many there are
+    path = distributed.from_main(lambda: Path(options["out"] or _fresh(options["data"], method, options["seed"])))
     world = distributed.world()
     start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     hint = f"go on with: {start} {verb} --out {shlex.quote(str(path))} --resume"
     folder = RunFolder(path, command=command, hint=hint)
     folder.writes = distributed.is_main()
-    if not resume:
+    if not resume and not (distributed.restarted() and folder.holds_run()):
         folder.ensure_free()
     else:  # say so before the data is read
         folder.lock()

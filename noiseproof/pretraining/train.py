@@ -57,8 +57,8 @@ def pretrain(call: Pretraining) -> PretrainResult:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    distributed.join()
     parts = setup.Setup(call)
+    call = parts.call  # type: ignore[assignment]
     world, data, size = distributed.world(), call.data, call.batch_size
     shared = isinstance(size, int) and size % world == 0 and size >= 2 * world
     checks.require(shared, "batch_size", size, f"a multiple of the {world} processes, two images or more for each")

@@ -34,8 +34,8 @@ def fit(call: Fitting) -> FitResult:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given, and `.result` is what it has come to.
     """
-    distributed.join()
     parts, method = setup.Setup(call), build_method(call.method)
+    call = parts.call  # type: ignore[assignment]
     if parts.rate.loss == "full" and call.eval_examples == 0:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
     data, val, given_test = (setup.as_tokens(name, getattr(call, name), call.model) for name in ("data", "val", "test"))
@@ -53,6 +53,8 @@ def fit(call: Fitting) -> FitResult:
 
     with parts.running():
         models = setup.build_models(model, method.num_models, train, parts.device)
+        if call.sync_batch_norm and distributed.world() > 1:
+            models = setup.synchronised(models)
         if call.init is not None and not call.resume:
             start_from(models, call.init)
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)

@@ -22,6 +22,7 @@ from noiseproof.runs.structure import Damaged
 from noiseproof.training import optimizers, saved_state
 from noiseproof.training.batches import APART, Batches, check_selection
 from noiseproof.training.callbacks import Callbacks
+from noiseproof.training.gradients import Gradients
 from noiseproof.training.interrupt import Interrupted, Signals
 from noiseproof.training.progress import Progress
 from noiseproof.training.rows import Rows
@@ -82,7 +83,8 @@ class Loop:
         # layers the caller put into eval mode inside a model in train mode, e.g. frozen batch norm, stay so
         self.frozen = [m for model in run.models if model.training for m in model.modules() if not m.training]
         self.position = Position().to(run.device)
-        self.callbacks = Callbacks(call.callbacks, call.track, None if folder is None else folder.path)
+        track = call.track if distributed.is_main() else None
+        self.callbacks = Callbacks(call.callbacks, track, None if folder is None else folder.path)
         self.saved = time.monotonic()
         self.debugs = distributed.debugs()
         if distributed.rank() > 0:  # dropout: a mask of each process's own
@@ -172,7 +174,7 @@ class Loop:
         learned = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         statistics = distributed.running_statistics(run.models, method)
         pieces = self.batches.split(position.order, position.weight, run.batch_size)
-        gradients, flags = distributed.Gradients(learned), distributed.Flags()
+        gradients, flags = Gradients(learned), distributed.Flags()
         began = time.perf_counter()
         for number in range(position.batches_done, len(pieces)):
             batch = self.batches.load(pieces[number])
@@ -222,7 +224,7 @@ class Loop:
     def save(self) -> None:
         """Save a checkpoint, if there is a folder for it."""
         if self.folder is not None:
-            self.folder.save(self.state())
+            self.folder.save(self.state(), self.rows.split(self.method.state_dict())[1])
             distributed.wait()
             self.saved = time.monotonic()
 
@@ -311,23 +313,26 @@ class Loop:
             "rate": self.rate.state_dict(),
             "generators": [run.generator.get_state(), *(distributed.gather(one[None]) for one in random)],  # of each
             "epoch": run.epoch, "step": run.step, "history": run.history, "told": run.told,
+            "parts": distributed.world() if self.rows.sharded else 0,  # of the rows, each in a file of its own
             "position": self.position.state_dict(),
         }  # fmt: skip
 
-    def restore(self, path: Path, state: dict[str, Any]) -> None:
-        """Put the saved state of a file back.
+    def restore(self, path: Path, state: dict[str, Any], parts: list[dict[str, Tensor]]) -> None:
+        """Put the saved state of a file, and of the parts beside it, back.
 
         Raises:
             Damaged: it is not the state of such a run.
         """
         run = self.run
-        saved_state.check(path, state, self.state(), self.optimizers, run, whole=isinstance(self.call.model, str))
+        state["method"] = self.rows.owned(state["method"], parts)
+        own = self.state() | {"method": self.method.state_dict()}
+        saved_state.check(path, state, own, self.optimizers, run, whole=isinstance(self.call.model, str))
         run.models.load_state_dict(state["models"])
         self.method.load_state_dict(state["method"])
         self.rate.load_state_dict(state["rate"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-            _restore_layout(optimizer)
+            saved_state.restore_layout(optimizer)
         run.lr = self.optimizers[0].param_groups[0]["lr"]
         own, *others = state["generators"]
         try:
@@ -343,11 +348,3 @@ class Loop:
         run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
         run.told = state["told"]
         self.position = Position(**state["position"]).to(run.device)
-
-
-def _restore_layout(optimizer: torch.optim.Optimizer) -> None:
-    """Give loaded optimizer state the strides of its parameter: the fused kernels walk both side by side."""
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                state[key] = torch.empty_like(parameter).copy_(value)

@@ -32,7 +32,10 @@ class Rows:
             if len(tensor) != n:
                 raise InputError(f"{key} must have a row for each of {n} examples, got {tuple(tensor.shape)}")
         if self.sharded:
-            self._hold(tensor[distributed.rank() :: distributed.world()].clone() for tensor in self.tensors())
+            for path, module in method.named_modules():
+                for name, tensor in module._buffers.items():
+                    if tensor is not None and self._is_named(f"{path}.{name}") and len(tensor) == n:
+                        module._buffers[name] = tensor[distributed.rank() :: distributed.world()].clone()
 
     def tensors(self) -> list[Tensor]:
         """The buffers as they are."""
@@ -115,18 +118,26 @@ class Rows:
 
     def _is_part(self, key: str, tensor: Tensor) -> bool:
         own = len(range(distributed.rank(), self.n, distributed.world()))
-        path = "." + key.replace("/", ".")  # of a Snapshot's copy, whose names have no dots
-        named = any(path.endswith(f".{name}") for name in self.names)
-        return self.sharded and named and tensor.ndim > 0 and len(tensor) == own
+        return self.sharded and self._is_named(key) and len(tensor) == own
 
-    def joined(self, parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """This process's rows out of the parts of all the processes that there were."""
-        if len(parts) == distributed.world():
-            return parts[distributed.rank()]
-        own = {}
-        for key in parts[0]:
-            whole = torch.empty(self.n, *parts[0][key].shape[1:], dtype=parts[0][key].dtype)
+    def _is_named(self, key: str) -> bool:
+        """Whether a buffer is one of the rows, or a copy of one that goes back to it (methods/_snapshot.py)."""
+        path = "." + key.replace("/", ".")
+        return any(path.endswith(f".{name}") for name in self.names)
+
+    def owned(self, state: dict[str, object], parts: list[dict[str, Tensor]]) -> dict[str, object]:
+        """A saved state as this process needs it, put together from the parts of as many processes as there were."""
+        rank, world = distributed.rank(), distributed.world()
+        if self.sharded and len(parts) == world:
+            return state | parts[rank]
+        whole = dict(state)
+        for key, first in (parts[0] if parts else {}).items():
+            rows = torch.empty(self.n, *first.shape[1:], dtype=first.dtype)
             for one, part in enumerate(parts):
-                whole[one :: len(parts)] = part[key]
-            own[key] = whole[distributed.rank() :: distributed.world()].clone()
-        return own
+                rows[one :: len(parts)] = part[key]
+            whole[key] = rows
+        if self.sharded:
+            for key in self.split(self.method.state_dict())[1]:
+                held = whole.get(key)
+                whole[key] = held[rank::world].clone() if isinstance(held, Tensor) else held
+        return whole

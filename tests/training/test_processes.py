@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
+from noiseproof.training.interrupt import Interrupted
 from tests.test_contract import PLAIN, STACKS, WRAPPED
 from tests.training.test_replicas import together
 
@@ -114,6 +116,55 @@ def test_three_processes_are_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_three_processes_are_as_one_with_every_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEPROOF_DEBUG", "1")
     compare([*WRAPPED, *STACKS], tmp_path)
+
+
+def bits(result: FitResult) -> dict[str, Any]:
+    rows = {key: module.get_buffer(name) for key, (module, name) in result.method.row_buffers().items()}
+    return told(result, Watch(result.method)) | {"rows": rows}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two nested values are equal to the bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
+    names = ["elr", "label_noise(sop)", "sop_plus(full_u=True)", "early_stop(crust(elr))", "elr_plus", "ce"]
+
+    def work(folder: Path) -> Any:
+        return [name for name in names if not same(bits(train(name)[0]), bits(train(name, state="sharded")[0]))]
+
+    assert together(work, tmp_path, world=3) == [[], [], []]
+
+
+def test_a_run_goes_on_with_more_or_fewer_processes(tmp_path: Path) -> None:
+    """Rows in parts are dealt out anew, and results differ by rounding."""
+    name, out = "early_stop(label_noise(sop))", tmp_path / "run"
+    alone = told(*train(name))
+
+    class Stop(Watch):
+        def step(self, run, done):
+            if run.step == 6:
+                signal.raise_signal(signal.SIGINT)
+
+    def begin(folder: Path) -> Any:
+        try:
+            train(name, out=out, state="sharded", progress=Stop(methods.build(name)))
+        except Interrupted:
+            return "interrupted"
+
+    def go_on(folder: Path) -> Any:
+        found = told(*train(name, out=out, state="sharded", resume=True))
+        return difference(alone | {"steps": []}, found | {"steps": []})
+
+    for world, work, answer in ((3, begin, "interrupted"), (2, go_on, None)):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        assert together(work, folder, world) == [answer] * world
 
 
 def test_mixing_with_what_others_remember_is_refused(tmp_path: Path) -> None:
