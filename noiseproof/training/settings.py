@@ -43,6 +43,7 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
+AUDIT_FEATURES = ("auto", "inputs", "imagenet", "none")
 PRECISIONS = ("auto", "float32", "bfloat16")
 STATES = ("replicated", "sharded")
 SAME = object()
@@ -228,6 +229,11 @@ class Fitting(Training):
     sync_batch_norm: bool = setting(
         False, "Under torchrun, normalise by the batch of all processes, not of each by itself.", checks.boolean,
         option=bool, determines=False,
+    )  # fmt: skip
+    audit_features: str = setting(
+        "auto", "What the closing audit of the labels goes by beside the network's own word: auto, inputs, imagenet "
+        "(features of a frozen network) or none.", partial(checks.choice, allowed=AUDIT_FEATURES), panel=RUN,
+        option=str, determines=False,
     )  # fmt: skip
     score_test: bool = setting(
         False, "List the labels of the test set in labels.parquet, too.", checks.boolean, panel=RUN, option=bool,
