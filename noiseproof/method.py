@@ -131,6 +131,7 @@ class Method(nn.Module, ABC):
     rows: ClassVar[tuple[str, ...]] = ()  # names of its buffers of shape (n, …), a row for each example
     num_models: int = 1
     num_views: int = 1
+    plans: bool = False  # goes by `run.epochs`, the number planned: a run can be given no more of them
     looks_up_labels: bool = False  # whether it reads labels from the data, beside those of the batch
     labels_change: bool = False  # set by a wrapper that shows it other labels than the stored ones
 
@@ -198,6 +199,7 @@ class Wrapper(Method):
         self.inner = inner
         self.num_models = inner.num_models
         self.num_views = inner.num_views
+        self.plans = inner.plans
 
     def title(self) -> str:
         return f"{self.name}({self.inner.title()})"
