@@ -85,4 +85,5 @@ class DMI(Method):
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         if run.epoch < _warmup.length(self.warmup, run.epochs):
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
-        return self.scale * dmi(logits, batch.label, batch.weight)
+        whole = batch.gathered()
+        return self.scale * dmi(batch.gather(logits), whole.label, whole.weight)
