@@ -35,7 +35,8 @@ from noiseproof.training.settings import (
 )
 
 Options = dict[str, Any]
-UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
+# what a resumed run may be given anew; more epochs where its schedule allows
+UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps", "epochs", "track")
 AUDIT = "audit.json"  # what an audit leaves in its folder, as fit leaves config.json
 OF_THE_CALL = ("out", "resume", "quiet")
 # made absolute: a run may be resumed from another folder

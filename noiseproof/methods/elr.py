@@ -172,6 +172,7 @@ class ELR(Method):
 
     name = "elr"
     paper = "Liu et al. 2020"
+    rows = ("target",)
 
     target: Tensor
 
@@ -191,9 +192,9 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
-        target = update_target(self.target[batch.index], p, chosen(self.beta, self.lam))  # (B, K)
-        self.target[batch.index] = target
-        shown = self.waking.see(p, soft_labels(target), batch.label, batch.index)  # (B,)
+        target = update_target(self.target[batch.row], p, chosen(self.beta, self.lam))  # (B, K)
+        self.target[batch.row] = target
+        shown = self.waking.see(p, soft_labels(target), batch.label, batch.index, batch.gather)  # (B,)
         return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking))
 
     def figures(self, run: Run) -> dict[str, float]:

@@ -71,12 +71,15 @@ class LabelNoise(Wrapper):
         self._factor = schedule.parse(anneal)
         if self._factor.loss is not None:
             raise InputError(f"anneal goes by the epoch, not by the loss, got {anneal!r}; write e.g. 'anneal_at(0.5)'")
+        self.plans = inner.plans or self._factor.plans
         self._seen: Batch | None = None  # what the inner method saw in the current step
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         rate = self.rate * self._factor(schedule.Clock(run.epoch, run.epochs))
         if rate > 0:
-            batch = dataclasses.replace(batch, label=flip_labels(batch.label, run.num_classes, rate, run.generator))
+            flips = flip_labels(torch.zeros(batch.size, dtype=torch.int64), run.num_classes, rate, run.generator)
+            flips = flips[batch.own].to(batch.label.device, non_blocking=True)
+            batch = dataclasses.replace(batch, label=(batch.label + flips) % run.num_classes)
         self._seen = batch
         return self.inner.loss(run, batch)
 

@@ -117,14 +117,13 @@ class NoiseModel(nn.Module):
         # to another device, but in single precision: half of it takes 1e-8 for 0
         return super()._apply(lambda t: t.to(fn(t.new_empty(0)).device), recurse)
 
-    def forward(self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, logits: Tensor, label: Tensor, index: Tensor, weight: Tensor | None = None, batch: Batch | None = None
+    ) -> Tensor:
         """L_CE of each example (B,), without its weight; in train mode, `step` then moves its u and v.
 
         An example's weight is that of its losses, and so of the derivatives by its u and v; but no visit counts for
-        more than one, which the rates are made for.
-
-        Args:
-            logits: (B, K), label: (B,), index: (B,), weight: (B,) or None.
+        more than one, which the rates are made for. Of logits (B, K), label (B,), index (B,), weight (B,) or None.
         """
         p = logits.softmax(dim=1)
         u, v = self.rows(index, label, p)
@@ -133,7 +132,8 @@ class NoiseModel(nn.Module):
             visit = shown if weight is None else weight.to(u).clamp(max=1)  # (B,)
             if self.options.automatic:
                 v = torch.lerp(v.square(), p.detach(), visit[:, None] / self.options.visits).sqrt()  # (B, K)
-                shown = self.waking.see(p, mean_prediction(v), label, index)
+                at, gather = (index, None) if batch is None else (batch.index, batch.gather)
+                shown = self.waking.see(p, mean_prediction(v), label, at, gather)
                 self.pending.append((index, label, v))
             else:
                 du, dv = gradients(p.detach(), u, v, label, self.options.variant)  # (B,), (B, K)
@@ -156,16 +156,20 @@ class NoiseModel(nn.Module):
         """φ(p + s) (B, K): the predictions with the noise added."""
         return mapped(p, self.term(*self.rows(index, label, p), label))
 
-    def step(self, lr: float | None) -> None:
-        """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
+    def step(self, lr: float | None, size: int | None = None) -> None:
+        """Move u and v of the batches since the last step.
+
+        `lr` is the network's learning rate τ, for paper rates; `size` that of a batch of which only a part was seen.
+        """
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
+        count = sum(len(index) for index, *_ in self.pending) if size is None else size * len(self.pending)
+        rates = () if self.options.automatic else self.options.rates(lr, count)
         for index, label, *moves in self.pending:
             if self.options.automatic:
                 self.follow(index, label, *moves)
             else:
-                by_u, by_v = (-rate * by for rate, by in zip(self.options.rates(lr, len(index)), moves, strict=True))
-                self.move(index, label, by_u, by_v)
+                self.move(index, label, *(-rate * by for rate, by in zip(rates, moves, strict=True)))
         self.pending.clear()
 
     def follow(self, index: Tensor, label: Tensor, v: Tensor) -> None:
@@ -252,6 +256,7 @@ class SOPLoss(NoiseOptions, nn.Module):
         lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`. With numbers for lr_u or lr_v and variant="paper",
             `step` must be told the network's learning rate.
         reduction: "mean", "sum" or "none"; seed: of the initial u and v.
+        accumulate: batches between two calls of `step`, where gradients are accumulated; they move u and v as one.
 
     Raises:
         InputError: an argument outside its range.
@@ -262,12 +267,14 @@ class SOPLoss(NoiseOptions, nn.Module):
     _: KW_ONLY
     reduction: str = "mean"
     seed: int = 0
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.guard = IndexGuard(self.num_examples, repeats=True, relabel=self.full_u)
         self.num_classes = checks.integer("num_classes", self.num_classes, 2)
         self.reduction = checks.reduction(self.reduction)
+        self.accumulate = checks.integer("accumulate", self.accumulate, 1)
         generator = torch.Generator().manual_seed(checks.integer("seed", self.seed, 0))
         self.model = NoiseModel(self.num_examples, self.num_classes, self.noise_options(), generator)
 
@@ -279,19 +286,19 @@ class SOPLoss(NoiseOptions, nn.Module):
             index: (B,) int64, positions in the full training set; repeats are allowed.
 
         Raises:
-            InputError: a malformed batch, an index with another label than before, a second batch without a `step()`.
+            InputError: a malformed batch, an index with another label than before, no `step()` in time.
         """
         logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
-        if self.model.pending and self.training and torch.is_grad_enabled():
+        if len(self.model.pending) >= self.accumulate and self.training and torch.is_grad_enabled():
             raise InputError(
-                "a second training batch came without a step, so u and v stand still and this is plain cross-entropy; "
-                "add criterion.step() after loss.backward(), or criterion.eval() where you only look"
+                "a training batch came without a step, so u and v stand still and this is plain cross-entropy; add "
+                "criterion.step() after loss.backward() (accumulate=k: every k), criterion.eval() where you only look"
             )
         return checks.reduce(self.model(logits, label, index), self.reduction)
 
     def step(self, lr: float | None = None) -> None:
-        """Move u and v of the examples of the last batch; `lr`: the network's learning rate, for the paper's rates."""
+        """Move u and v of the last examples; `lr`: the network's learning rate, for the paper's rates."""
         self.model.step(lr)
 
     def noise(self) -> Tensor:
@@ -303,6 +310,7 @@ class SparseOverParameterization(NoiseOptions, Method):
     """What SOP and SOP+ share: the noise model's place in the loop."""
 
     paper = "Liu et al. 2022"
+    rows = ("noise.u", "noise.v")
 
     def start(self, run: Run) -> None:
         options = self.noise_options(full_u=self.full_u or self.labels_change)
@@ -312,10 +320,15 @@ class SparseOverParameterization(NoiseOptions, Method):
         self.noise.waking.before_epoch(run)
 
     def after_step(self, run: Run, batch: Batch) -> None:
-        self.noise.step(run.lr)
+        self.noise.step(run.lr, batch.size)
 
     def figures(self, run: Run) -> dict[str, float]:
-        """The share of the labels that are explained away; of the right and of the wrong, where they are known."""
+        """The share of the labels that are explained away; of the right and of the wrong, where they are known.
+
+        Not where each process holds the rows of some examples only.
+        """
+        if len(self.noise.v) < len(run.data):
+            return self.noise.waking.figures()
         explained, wrong = self.noise.explained(run.data.labels).cpu(), run.data.wrong  # (n,), (n,) or None
         parts = {"": explained} if wrong is None else {"_right": explained[~wrong], "_wrong": explained[wrong]}
         shares = {f"explained{name}": float(part.float().mean()) for name, part in parts.items() if len(part)}
@@ -344,4 +357,4 @@ class SOP(SparseOverParameterization):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        return batch.mean(self.noise(logits, batch.label, batch.index, batch.weight))
+        return batch.mean(self.noise(logits, batch.label, batch.row, batch.weight, batch))

@@ -23,6 +23,7 @@ telling, and the method is awake from the start.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,27 +82,36 @@ class Waking(nn.Module):
         self.register_buffer("agreed", torch.zeros(2, dtype=torch.int64))
         self.register_buffer("sure", torch.zeros(()))
 
-    def see(self, p: Tensor, mean: Tensor, label: Tensor, index: Tensor) -> Tensor:
+    def see(
+        self,
+        p: Tensor,
+        mean: Tensor,
+        label: Tensor,
+        index: Tensor,
+        gather: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """Count a batch, at a visit; after each n visits compare. Which labels are to be trained on: (B,), 0 or 1.
 
         Args:
             p: (B, K), of this visit; mean: (B, K), over visits; label: (B,); index: (B,).
+            gather: what all processes have of such a step, `Batch.gather`.
         """
-        against = margins(mean.detach(), label)[0]  # (B,)
-        agrees = against < 0
-        if agrees.any():
-            share = min(1.0, len(label) / len(self.watching))
-            self.sure.lerp_(-against[agrees].mean().to(self.sure), share)
+        agreed, against, at = (p.detach().argmax(dim=1) == label).long(), margins(mean.detach(), label)[0], index
+        if gather is not None:
+            agreed, against, at = gather(agreed), gather(against), gather(index)
+        if (against < 0).any():
+            sure = -against[against < 0].mean().to(self.sure)
+            self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)))
         if self.awake:
             return torch.ones_like(label, dtype=p.dtype)
-        watching = self.watching[index]  # (B,)
+        watching = self.watching[at]  # (B,)
         groups = torch.stack([~watching, watching])  # (2, B)
         self.visits += groups.sum(dim=1)
-        self.agreed += (groups & (p.detach().argmax(dim=1) == label)).sum(dim=1)
+        self.agreed += (groups * agreed).sum(dim=1)
         if not self.val and int(self.visits.sum()) >= len(self.watching):
-            agreed, visits = int(self.agreed[1]), int(self.visits[1])
-            self._compare(agreed / max(visits, 1), int(self.watching.sum()))
-        return (~watching).to(p.dtype)
+            seen, visits = int(self.agreed[1]), int(self.visits[1])
+            self._compare(seen / max(visits, 1), int(self.watching.sum()))
+        return (~self.watching[index]).to(p.dtype)
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """Whether mean predictions (B, K) clearly contradict labels (B,), and the classes they name: (B,), (B,).

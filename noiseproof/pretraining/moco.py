@@ -25,16 +25,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.method import Batch, Method, Run
 from noiseproof.methods import ema
 from noiseproof.models.inference import eval_mode
-from noiseproof.training import distributed
 
 
 def embed(network: nn.Module, x: Tensor) -> Tensor:
     """Unit vectors (B, d) of inputs (B, …)."""
     return F.normalize(checks.single(network(x)), dim=1)
+
+
+def output_size(run: Run) -> int:
+    """d, the outputs of the network with its projection head, tried on two examples."""
+    with torch.no_grad(), eval_mode(run.models):
+        return run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
 
 
 def log_sigma(query: Tensor, bank: Tensor, temperature: float) -> Tensor:
@@ -105,10 +110,8 @@ class MomentumContrast(Method):
 
     def start(self, run: Run) -> None:
         self.target = ema.follower(run.model)
-        with torch.no_grad(), eval_mode(run.models):
-            dim = run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
         size = min(self.dictionary_size, len(run.data))
-        random = torch.randn(size, dim, generator=run.generator)
+        random = torch.randn(size, output_size(run), generator=run.generator)
         self.register_buffer("dictionary", F.normalize(random, dim=1))  # (b, d)
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.normalises = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.target.modules())

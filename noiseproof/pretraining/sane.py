@@ -99,6 +99,7 @@ class SANE(MomentumContrast):
     """
 
     name = "sane"
+    plans = True  # confidence grows over them
     paper = "Zhou et al. 2021"
     needs = "two views, or more"
     cost = "7/3×"

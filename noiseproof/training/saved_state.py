@@ -32,13 +32,14 @@ def check(
     """
     rate = {"running_loss": float, "lowest_loss": float, "drops": _COUNT, "annealed": float | None}
     position = {
-        "order": Tensor | None, "weight": Tensor | None, "batches_done": _COUNT, "finished": bool,
+        "order": Tensor | None, "weight": Tensor | None, "batches_done": _COUNT, "stopped": bool,
         "loss_sum": own["position"]["loss_sum"], "seconds": float, "epoch_seconds": float,
     }  # fmt: skip
     like = own | {
         "models": _tensors(own["models"]), "method": _tensors(own["method"]), "rate": rate, "position": position,
         "optimizers": [after_a_step(optimizer, whole) for optimizer in optimizers],
-        "epoch": range(run.epochs + 1), "step": _COUNT, "history": [{...: float | None}, ...],
+        "generators": [own["generators"][0], *[Tensor] * (len(own["generators"]) - 1)],  # of any number of processes
+        "epoch": range(run.epochs + 1), "step": _COUNT, "parts": _COUNT, "history": [{...: float | None}, ...],
     }  # fmt: skip
     structure.check(path, state, like)
     _check_history(path, state)
@@ -72,7 +73,7 @@ def _check_history(path: Path, state: dict[str, Any]) -> None:
     every = {*_EVERY_EPOCH, *(key for record in history for key in record if key.startswith(_MEASURED))}
     full = all(record.get(key) is not None for record in history for key in every)
     full = full and [record["epoch"] for record in history] == list(range(1, state["epoch"] + 1))
-    if not full or (state["position"]["finished"] and not history):
+    if not full or (state["position"]["stopped"] and not history):
         raise Damaged(path, "its history lacks an epoch or a figure")
 
 
@@ -84,3 +85,11 @@ def _check_position(path: Path, position: dict[str, Any], n: int) -> None:
     rows = order.dtype == torch.int64 and order.ndim == 1 and len(order) and order.min() >= 0 and order.max() < n
     if not rows or (weight is not None and (weight.dtype, weight.shape) != (torch.float32, order.shape)):
         raise Damaged(path, f"its order is not of the rows of {n} examples")
+
+
+def restore_layout(optimizer: Optimizer) -> None:
+    """Give loaded optimizer state the strides of its parameter: the fused kernels walk both side by side."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[key] = torch.empty_like(parameter).copy_(value)

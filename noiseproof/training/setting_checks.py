@@ -6,7 +6,7 @@ Nothing heavy is imported here, so that `--help` answers at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,22 @@ def progress(name: str, value: Any) -> Any:
     known = isinstance(value, bool) or all(map(callable, hooks))
     checks.require(known, name, value, "True, False, or an object with start, step, epoch and close")
     return value
+
+
+def callbacks(name: str, value: Any) -> Any:
+    each = value if isinstance(value, list | tuple) else [value]
+    checks.require(all(map(callable, each)), name, value, "a function of an epoch's record, or a list of these")
+    return value
+
+
+def class_weight(name: str, value: Any) -> Any:
+    if isinstance(value, str) and value == "balanced":
+        return value
+    given = isinstance(value, Mapping) and len(value) > 0
+    checks.require(given, name, value, "'balanced', or weights by class: cat:2,dog:1 (in Python a dict)")
+    weights = {key: checks.number(f"{name} of {key!r}", one, 0) for key, one in value.items()}
+    checks.require(any(weights.values()), name, value, "weights of which not all are 0")
+    return weights
 
 
 def sizes(name: str, value: Any) -> list[int]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from noiseproof.runs.folder import RunFolder
     from noiseproof.runs.trained import Features
     from noiseproof.training import optimizers
+    from noiseproof.training.callbacks import Callback
     from noiseproof.training.progress import Progress
 
 Model: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
@@ -42,7 +43,9 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
+AUDIT_FEATURES = ("auto", "inputs", "imagenet", "none")
 PRECISIONS = ("auto", "float32", "bfloat16")
+STATES = ("replicated", "sharded")
 SAME = object()
 
 
@@ -88,6 +91,15 @@ def numbers(text: str) -> Any:
     """`224,192` as numbers; what is none, as it is."""
     parts = [part.strip() for part in text.split(",")]
     return [int(part) for part in parts] if all(map(_is_whole, parts)) else text
+
+
+def weighted(text: str) -> Any:
+    """`cat:2,dog:0.5` as weights by name; what is none, as it is."""
+    pairs = [part.rpartition(":") for part in text.split(",")]
+    try:
+        return {name.strip(): float(weight) for name, _, weight in pairs if name} or text
+    except ValueError:
+        return text
 
 
 def _is_whole(text: str) -> bool:
@@ -159,6 +171,15 @@ class Training:
     progress: bool | Progress = setting(
         False, "True for a bar (a plain log when not on a terminal).", must.progress, panel=RUN, determines=False
     )
+    callbacks: Callback | Sequence[Callback] = setting(
+        (), "Functions of each epoch's record, a dict; one that returns True ends the run.", must.callbacks,
+        panel=RUN, determines=False,
+    )  # fmt: skip
+    track: str | None = setting(
+        None, "tensorboard: write the figures of each epoch for it, into the run's folder.",
+        checks.optional(partial(checks.choice, allowed=("tensorboard",))), panel=RUN, option=str | None,
+        determines=False,
+    )  # fmt: skip
     notes: dict[str, Any] | None = setting(
         None, "Anything, as JSON, to keep in config.json.", must.notes,
         panel=RUN, determines=False,
@@ -188,6 +209,10 @@ class Fitting(Training):
         None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
         checks.optional(must.init), option=str | None, python="Or its `Features`.",
     )  # fmt: skip
+    class_weight: str | Mapping[Any, float] | None = setting(
+        None, "balanced, or how much classes count: cat:2,dog:0.5 (1 for the rest); examples: LabeledData(weights=…).",
+        checks.optional(must.class_weight), option=str | None, parse=weighted, python="Or a dict.",
+    )  # fmt: skip
     val: LabeledData | float | None = setting(
         None, "Share of the training set to hold out, noise included; it picks the best epoch.",
         checks.optional(must.dataset), panel=DATA,
@@ -196,6 +221,19 @@ class Fitting(Training):
     eval_examples: int | None = setting(
         10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(must.from_zero), panel=RUN,
         option=int, python="None: all.",
+    )  # fmt: skip
+    state: str = setting(
+        "replicated", "Under torchrun, what a method keeps of each example: replicated in all processes, or sharded.",
+        partial(checks.choice, allowed=STATES), panel=RUN, option=str, determines=False,
+    )  # fmt: skip
+    sync_batch_norm: bool = setting(
+        False, "Under torchrun, normalise by the batch of all processes, not of each by itself.", checks.boolean,
+        option=bool, determines=False,
+    )  # fmt: skip
+    audit_features: str = setting(
+        "auto", "What the closing audit of the labels goes by beside the network's own word: auto, inputs, imagenet "
+        "(features of a frozen network) or none.", partial(checks.choice, allowed=AUDIT_FEATURES), panel=RUN,
+        option=str, determines=False,
     )  # fmt: skip
     score_test: bool = setting(
         False, "List the labels of the test set in labels.parquet, too.", checks.boolean, panel=RUN, option=bool,
@@ -208,7 +246,9 @@ class Pretraining(Training):
     """The settings of `pretrain`. The SANE paper: 2,000 epochs of CIFAR-10, the rest as given here."""
 
     method: str | Method = field(
-        default="sane", kw_only=False, metadata=about("sane, moco, or with options: 'sane(lam=0.5)'.", option=str)
+        default="sane",
+        kw_only=False,
+        metadata=about("sane, moco, simclr, byol, imix, or with options: 'sane(lam=0.5)'.", option=str),
     )
     epochs: int = 200
     batch_size: int | str = setting(256, "Images in a step.", must.from_two, option=int)

@@ -6,13 +6,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from noiseproof import checks, models, schedules
+from noiseproof import checks, distributed, models, schedules
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
@@ -25,7 +26,6 @@ from noiseproof.method import Method, Run
 from noiseproof.models.adapters import adapt
 from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
-from noiseproof.training import distributed
 from noiseproof.training.batches import Batches
 from noiseproof.training.loop import Loop
 from noiseproof.training.progress import reporter
@@ -42,6 +42,8 @@ class Setup:
     """
 
     def __init__(self, call: Training) -> None:
+        distributed.join()
+        call = again(call)
         self.call = call
         self.device = pick_device(call.device)
         self.autocast = pick_precision(call.precision, self.device)
@@ -64,6 +66,7 @@ class Setup:
         with (
             self.folder or nullcontext(),
             torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []),
+            distributed.answering(),
         ):
             torch.manual_seed(self.call.seed)
             yield
@@ -92,12 +95,14 @@ class Setup:
         method: Method,
         augments: tuple[Augmentation | None, ...],
         evaluate: Callable[[Run], dict[str, float]],
+        *,
+        even: bool = False,
     ) -> Loop:
-        """The loop over a run, yet to be opened."""
+        """The loop over a run, yet to be opened; `even`: all processes have equally many examples of a step."""
         main = distributed.is_main()
         if self.folder is not None:
             self.folder.writes = main
-        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed)
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even)
         progress = reporter(self.call.progress if main else False)
         return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
@@ -111,10 +116,31 @@ class Setup:
         told = {name: getattr(self.call, name) for name in chosen} | {"method": method.describe(), "data": run.data}
         return {
             **{name: describe(value) for name, value in (told | resolved).items()},
-            "model": type(model).__name__ if isinstance(model, nn.Module) else describe(model),
+            "model": type(getattr(model, "_orig_mod", model)).__name__
+            if isinstance(model, nn.Module)
+            else describe(model),
             "weights": sum(parameter.numel() for parameter in run.models.parameters()),
             "shapes_crc": zlib.crc32(repr(shapes).encode()),
         }
+
+
+def again(call: Training) -> Training:
+    """The call, to resume its run where torchrun has started the processes again, after one had died."""
+    if call.out is None or call.resume or not distributed.restarted():
+        return call
+    folder = call.out if isinstance(call.out, RunFolder) else RunFolder(call.out)
+    return replace(call, resume=distributed.from_main(folder.holds_run))
+
+
+def synchronised(models: nn.ModuleList) -> nn.ModuleList:
+    """Networks whose batch norm is by the batch of all processes.
+
+    Raises:
+        InputError: not on GPUs, where alone torch has it.
+    """
+    if any(parameter.device.type != "cuda" for parameter in models.parameters()):
+        raise InputError("sync_batch_norm is for GPUs; leave it out: running statistics are of all processes anyway")
+    return nn.ModuleList(nn.SyncBatchNorm.convert_sync_batchnorm(model) for model in models)
 
 
 def _normalization(data: LabeledData) -> Normalize:
@@ -179,8 +205,8 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
     if len({id(one) for one in built}) < count:
         raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
     if not isinstance(model, str):
-        for one in built:
-            adapt(one, data.inputs.packing if isinstance(data.inputs, Packed) else None)
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        built = [adapt(one, packing) for one in built]
     modules = nn.ModuleList(built).to(device)
     lazy = any(map(is_lazy, modules.parameters()))  # of unknown shape until the first forward pass
     if data.is_image and not lazy and models.prefers_channels_last(modules, device):
