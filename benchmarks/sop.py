@@ -102,7 +102,7 @@ def compare(
 
 def dense_update(n: int, classes: int, batch: int, rounds: int) -> dict[str, float]:
     """Milliseconds of one step of SGD over all of u and v, and of the update of a batch's rows."""
-    from noiseproof.methods.sop import NoiseModel, NoiseOptions
+    from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions
 
     model = NoiseModel(n, classes, NoiseOptions(), torch.Generator().manual_seed(0))
     u, v = nn.Parameter(model.u.clone()), nn.Parameter(model.v.clone())

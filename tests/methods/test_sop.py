@@ -16,7 +16,8 @@ from noiseproof.data import load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
 from noiseproof.methods.label_noise import LabelNoise
-from noiseproof.methods.sop import SOP, NoiseModel, NoiseOptions, SOPLoss
+from noiseproof.methods.sop import SOP, SOPLoss
+from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
 from noiseproof.methods.sop_terms import floor, gradients, noise_term, sop_loss
 from noiseproof.training.fit import fit
