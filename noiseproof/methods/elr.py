@@ -8,8 +8,8 @@ With p = softmax(logits), y the one-hot label and t a running mean of p at the v
     L = −log p_y + λ log(1 − ⟨p, t⟩)         Eq. (6)
     t ← β t + (1 − β) p                      Eq. (9)
 
-From the first step on the second term rewards certainty, also in what a network that has hardly learned believes. So by
-default λ is automatic: 0 until the network has begun to memorise (waking.py), and from then on
+From the first step on the second term rewards certainty, also in what a network that has hardly learned believes. With
+λ = "auto" it is 0 until the network has begun to memorise (waking.py), and from then on
 
     L = log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts y, else −log p_y:
 
@@ -70,13 +70,6 @@ def regularized(logits: Tensor, label: Tensor, p: Tensor, target: Tensor, lam: f
     return elr(logits, label, p, target, lam)
 
 
-def chosen(beta: float | str, lam: float | str) -> float:
-    """β, where "auto" the paper's 0.7, or with an automatic λ 0.9: a target that overrules a label must be steady."""
-    if isinstance(beta, str):
-        return 0.9 if isinstance(lam, str) else 0.7
-    return beta
-
-
 def soft_labels(target: Tensor) -> Tensor:
     """The targets (n, K) as distributions; uniform where an example was never visited."""
     total = target.sum(dim=1, keepdim=True)  # (n, 1); 0 where never visited
@@ -89,16 +82,15 @@ class ELRLoss(nn.Module):
     Eqs. (6) and (9) of Liu et al. (2020). In train mode a call moves the targets of its examples, so call once per
     step; in eval mode it leaves them alone.
 
-    Differs from the paper: by default λ is automatic, see above, and until the network memorises the loss of the
-    examples that stand watch is 0 (waking.py). p is clamped to [1e-4, 1 − 1e-4] and normalised before it enters t, as
-    in the authors' code.
+    Differs from the paper: p is clamped to [1e-4, 1 − 1e-4] and normalised before it enters t, as in the authors' code.
+    With λ = "auto", the loss of the examples that stand watch is 0 until the network memorises (waking.py).
     Differs from the authors' code: targets are in the state_dict, and follow the module to its device.
 
     Args:
         num_examples: n, the size of the full training set.
         num_classes: K.
         beta: memory of the targets, in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; the authors' code 0.9
-            for CIFAR-10 with asymmetric noise. "auto": 0.7, and 0.9 with an automatic λ.
+            for CIFAR-10 with asymmetric noise. With an automatic λ take 0.9: what overrules a label must be steady.
         lam: strength λ, at least 0, or "auto". The paper: 3 for CIFAR-10, 7 for CIFAR-100; the authors' code 1 for
             CIFAR-10 with asymmetric noise.
         reduction: "mean", "sum" or "none"; seed: of the choice of the examples that stand watch.
@@ -114,14 +106,14 @@ class ELRLoss(nn.Module):
         num_examples: int,
         num_classes: int,
         *,
-        beta: float | str = AUTO,
-        lam: float | str = AUTO,
+        beta: float = 0.7,
+        lam: float | str = 3.0,
         reduction: str = "mean",
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.num_classes = checks.integer("num_classes", num_classes, 2)
-        self.beta = number_or_auto("beta", beta, 0, 1, ends="[)")
+        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
         self.lam = number_or_auto("lam", lam, 0)
         self.reduction = checks.reduction(reduction)
         self.guard = IndexGuard(num_examples)
@@ -145,7 +137,7 @@ class ELRLoss(nn.Module):
         p = clamped_softmax(logits)  # (B, K)
         target, shown = self.target[index], torch.ones_like(p[:, 0])  # (B, K), (B,)
         if self.training:
-            target = update_target(target, p, chosen(self.beta, self.lam))
+            target = update_target(target, p, self.beta)
             self.target[index] = target
             shown = self.waking.see(p, soft_labels(target), label, index)
         return checks.reduce(shown * regularized(logits, label, p, target, self.lam, self.waking), self.reduction)
@@ -163,7 +155,7 @@ class ELR(Method):
     Differs from the paper and from the authors' code: see `ELRLoss`.
 
     Args:
-        beta: in [0, 1), or "auto": 0.7, and 0.9 with an automatic λ. The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
+        beta: in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; with an automatic λ take 0.9.
         lam: at least 0, or "auto", see above. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
 
     Raises:
@@ -176,9 +168,9 @@ class ELR(Method):
 
     target: Tensor
 
-    def __init__(self, *, beta: float | str = AUTO, lam: float | str = AUTO) -> None:
+    def __init__(self, *, beta: float = 0.7, lam: float | str = 3.0) -> None:
         super().__init__()
-        self.beta = number_or_auto("beta", beta, 0, 1, ends="[)")
+        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
         self.lam = number_or_auto("lam", lam, 0)
 
     def start(self, run: Run) -> None:
@@ -192,7 +184,7 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
-        target = update_target(self.target[batch.row], p, chosen(self.beta, self.lam))  # (B, K)
+        target = update_target(self.target[batch.row], p, self.beta)  # (B, K)
         self.target[batch.row] = target
         shown = self.waking.see(p, soft_labels(target), batch.label, batch.index, batch.gather)  # (B,)
         return batch.mean(shown * regularized(logits, batch.label, p, target, self.lam, self.waking))

@@ -12,10 +12,10 @@ With p = softmax(logits), y the one-hot label, h the one-hot vector of p's large
 Of u only the entry of the label enters, of v all the others. Both start near zero and grow by a factor at each visit of
 their example for as long as the network contradicts its label; once s has taken over, the label pulls no more.
 
-How fast they should grow depends on how fast the network learns, and a label explained away too soon is lost. So by
-default there is no rate: v² is where the steps on L_MSE lead, with p for h and over all classes, a running mean
+With lr_u = lr_v = "follow" there is no rate: v² is where the steps on L_MSE lead, with p for h and over all classes, a
+running mean
 
-    v² ← v² + (p − v²) / visits,   t = v² / Σ_k v²,   u² = 1 − t_y
+    v² ← v² + (p − v²) / 10,   t = v² / Σ_k v²,   u² = 1 − t_y
 
 of the predictions at each visit, which forgets as well as it learns. Sparse is what is taken from it: s is 0, but
 u² = 1 and v_c² = 1 alone, where the network has begun to memorise and t clearly contradicts the label in favour of the
@@ -29,11 +29,13 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor, nn
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions
+
+_FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
 
 
 @dataclass(eq=False, repr=False)
@@ -48,9 +50,8 @@ class SOPLoss(NoiseOptions, nn.Module):
     Eqs. (5)–(9) and Algorithm 1 of Liu et al. (2022). Whatever the reduction, a step moves the u and v of each example
     of the batch by a rate times the derivative of that example's own losses.
 
-    Differs from the paper: by default u and v follow the mean prediction, and wait for the network to memorise; until
-    then the loss of the examples that stand watch is 0 (waking.py). Given numbers, they move as in Algorithm 1, but at
-    each visit, as in the authors' code, not at the end of an epoch.
+    Differs from the paper: Algorithm 1 moves u and v at the end of an epoch, this at each visit, as the authors' code.
+    Where they follow, the loss of the examples that stand watch is 0 until the network memorises (waking.py).
     ε of Eq. (7), which it does not give, is theirs, 1e-4, but 0.1/K for more than 1,000 classes.
     Differs from the authors' code: a dense optimizer over n × K entries is replaced by an update of the touched rows,
     and the state is in the state_dict.
@@ -106,7 +107,7 @@ class SOPLoss(NoiseOptions, nn.Module):
         self.model.step(lr)
 
     def noise(self) -> Tensor:
-        """How much of each example's label, as last seen, is noise: u² (n,), in [0, 1]; at automatic rates, 1 − t_y."""
+        """How much of each example's label, as last seen, is noise: u² (n,), in [0, 1]."""
         return self.model.noise(self.guard.label.clamp_min(0))
 
 
@@ -115,9 +116,11 @@ class SparseOverParameterization(NoiseOptions, Method):
 
     paper = "Liu et al. 2022"
     rows = ("noise.u", "noise.v")
+    plans = True  # u and v have moved by half of them
 
     def start(self, run: Run) -> None:
-        options = self.noise_options(full_u=self.full_u or self.labels_change)
+        visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))
+        options = self.noise_options(visits=visits, full_u=self.full_u or self.labels_change)
         self.noise = NoiseModel(len(run.data), run.num_classes, options, run.generator, val=len(run.val or ()))
 
     def before_epoch(self, run: Run) -> None:
@@ -127,16 +130,15 @@ class SparseOverParameterization(NoiseOptions, Method):
         self.noise.step(run.lr, batch.size)
 
     def figures(self, run: Run) -> dict[str, float]:
-        """The share of the labels that are explained away; of the right and of the wrong, where they are known.
-
-        Not where each process holds the rows of some examples only.
-        """
-        if len(self.noise.v) < len(run.data):
-            return self.noise.waking.figures()
-        explained, wrong = self.noise.explained(run.data.labels).cpu(), run.data.wrong  # (n,), (n,) or None
-        parts = {"": explained} if wrong is None else {"_right": explained[~wrong], "_wrong": explained[wrong]}
-        shares = {f"explained{name}": float(part.float().mean()) for name, part in parts.items() if len(part)}
-        return self.noise.waking.figures() | shares
+        """The share of the labels that are explained away; of the right and of the wrong, where they are known."""
+        own = slice(distributed.rank(), None, distributed.world()) if len(self.noise.v) < len(run.data) else slice(None)
+        explained = self.noise.explained(run.data.labels[own]).cpu()  # (m,), those of the rows that are held here
+        wrong = torch.zeros(len(explained)) if run.data.wrong is None else run.data.wrong[own]  # (m,)
+        counts = torch.stack([((wrong == kind) & one).sum() for kind in (0, 1) for one in (explained, explained >= 0)])
+        total = distributed.gather(counts[None]).sum(dim=0).tolist()
+        names = ("", "_never") if run.data.wrong is None else ("_right", "_wrong")
+        parts = zip(names, total[::2], total[1::2], strict=True)
+        return self.noise.waking.figures() | {f"explained{name}": one / of for name, one, of in parts if of}
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         return self.noise.beliefs(predicted, run.data.labels)
@@ -150,8 +152,8 @@ class SOP(SparseOverParameterization):
     Differs from the paper and from the authors' code: see `SOPLoss`.
 
     Args:
-        lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`; `full_u` is on by itself within `label_noise`,
-            where labels change during the run.
+        lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`. `visits` are epochs, at most half of the run but
+            no fewer than 8; `full_u` is on by itself within `label_noise`, where labels change during the run.
 
     Raises:
         InputError: an argument outside its range.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,12 +12,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof import checks
-from noiseproof.errors import InputError
+from noiseproof.errors import InputError, shown
 from noiseproof.method import Batch, Beliefs
 from noiseproof.methods.sop_terms import gradients, mapped, mean_prediction, noise_term, sop_loss
-from noiseproof.methods.waking import AUTO, Waking, number_or_auto
+from noiseproof.methods.waking import Waking
 
 VARIANTS = ("paper", "authors")
+FOLLOW = "follow"
+_MEMORY = 10.0  # visits over which the predictions are averaged, where u and v follow them
+
+
+def auto_rate(visits: float, std: float) -> float:
+    """The rate at which a label that the network always contradicts is explained away after so many visits.
+
+    While v is small, a visit multiplies it by 1 + 4·rate (L_MSE); from `std` it must reach about 1.
+    """
+    return math.expm1(-math.log(std) / visits) / 4
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,32 +37,34 @@ class NoiseOptions:
     A class that inherits them has them as keyword arguments and as attributes, beside fields of its own.
 
     Args:
-        lr_u, lr_v: "auto", both: u and v follow the mean prediction, see sop.py. Or numbers, at least 0, from the start
-            and by the gradients of the losses: with variant="authors" the rate is lr / B; with "paper" it is lr · τ,
-            where τ is the network's learning rate. The paper's numbers: `recipes`.
+        lr_u, lr_v: "auto", whatever the batch size: a label that the network always contradicts is explained away
+            after `visits`. Or a number, at least 0: with variant="authors" the rate is lr / B; with "paper" it is
+            lr · τ, where τ is the network's learning rate. The paper's numbers: `recipes`.
+            Or "follow", both: no rates; u and v follow the mean prediction, once the network memorises (sop.py).
         variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
             "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
-        visits: at least 1; for "auto": of how many visits the predictions are averaged.
-        std: of the initial u and v where the rates are numbers, in (0, 1), and no less than single precision holds in
-            full; the paper: 1e-8.
+        visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
+            memorised first.
+        std: of the initial u and v, in (0, 1), and no less than single precision holds in full; the paper: 1e-8.
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
     """
 
-    lr_u: float | str = AUTO
-    lr_v: float | str = AUTO
+    lr_u: float | str = "auto"
+    lr_v: float | str = "auto"
     variant: str = "authors"
-    visits: float = 10
+    visits: float = 15
     std: float = 1e-8
     full_u: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
-        for name in ("lr_u", "lr_v"):
-            setattr(self, name, number_or_auto(name, getattr(self, name), 0))
-        given = [name for name in ("lr_u", "lr_v") if not isinstance(getattr(self, name), str)]
-        if len(given) == 1:
-            raise InputError(f"{given[0]} is a number, the other rate automatic; give both lr_u and lr_v, or neither")
-        self.automatic = not given
+        rates = [getattr(self, name) for name in ("lr_u", "lr_v")]
+        for name, rate in zip(("lr_u", "lr_v"), rates, strict=True):
+            if not (isinstance(rate, str) and rate in ("auto", FOLLOW)):
+                setattr(self, name, checks.number(name, rate, 0))
+        self.follows = all(isinstance(rate, str) and rate == FOLLOW for rate in rates)
+        if not self.follows and any(isinstance(rate, str) and rate == FOLLOW for rate in rates):
+            raise InputError(f"lr_u is {shown(rates[0])} and lr_v {shown(rates[1])}; let both follow, or neither")
         checks.choice("variant", self.variant, VARIANTS)
         self.visits = checks.number("visits", self.visits, 1)
         self.std = checks.number("std", self.std, torch.finfo(torch.float32).tiny, 1, ends="[)")
@@ -64,12 +77,13 @@ class NoiseOptions:
     def rates(self, lr: float | None, batch: int) -> list[float]:
         """How far a visit moves u and v along the gradients of its example, in a batch of this size."""
         unit = 1 / batch if self.variant == "authors" else lr
-        if unit is None:
+        if unit is None and not self.lr_u == self.lr_v == "auto":
             raise InputError(
                 "the paper's rates are multiples of the network's learning rate; pass it: "
                 "step(lr=optimizer.param_groups[0]['lr'])"
             )
-        return [float(rate) * unit for rate in (self.lr_u, self.lr_v)]
+        auto = auto_rate(self.visits, self.std)
+        return [auto if isinstance(rate, str) or unit is None else rate * unit for rate in (self.lr_u, self.lr_v)]
 
 
 class NoiseModel(nn.Module):
@@ -85,9 +99,9 @@ class NoiseModel(nn.Module):
         self.options = options
         own = (num_examples, num_classes) if options.full_u else (num_examples,)
         for name, shape in (("u", own), ("v", (num_examples, num_classes))):
-            start = torch.zeros(shape) if options.automatic else torch.randn(shape, generator=generator) * options.std
+            start = torch.zeros(shape) if options.follows else torch.randn(shape, generator=generator) * options.std
             self.register_buffer(name, start)
-        self.waking = Waking(num_examples, generator, val=val, automatic=options.automatic)
+        self.waking = Waking(num_examples, generator, val=val, automatic=options.follows)
         self.pending: list[tuple[Tensor, ...]] = []  # of the batches since the last step: index, label, ∂u, ∂v or new v
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -107,8 +121,8 @@ class NoiseModel(nn.Module):
         shown = torch.ones_like(u)  # (B,)
         if self.training and torch.is_grad_enabled():
             visit = shown if weight is None else weight.to(u).clamp(max=1)  # (B,)
-            if self.options.automatic:
-                v = torch.lerp(v.square(), p.detach(), visit[:, None] / self.options.visits).sqrt()  # (B, K)
+            if self.options.follows:
+                v = torch.lerp(v.square(), p.detach(), visit[:, None] / _MEMORY).sqrt()  # (B, K)
                 at, gather = (index, None) if batch is None else (batch.index, batch.gather)
                 shown = self.waking.see(p, mean_prediction(v), label, at, gather)
                 self.pending.append((index, label, v))
@@ -117,13 +131,13 @@ class NoiseModel(nn.Module):
                 self.pending.append((index, label, du * visit, dv * visit[:, None]))
         s = self.term(u, v, label)
         loss = sop_loss(p, s, label, self.options.variant)
-        if self.options.automatic:  # without s it is cross-entropy, but for the clamp of Eq. (7)
+        if self.options.follows:  # without s it is cross-entropy, but for the clamp of Eq. (7)
             loss = shown * torch.where(s.any(dim=1), loss, F.cross_entropy(logits, label, reduction="none"))
         return loss
 
     def term(self, u: Tensor, v: Tensor, label: Tensor) -> Tensor:
-        """s (B, K), Eq. (5); at automatic rates y − e_c where the mean prediction contradicts y by c, else 0."""
-        if not self.options.automatic:
+        """s (B, K), Eq. (5); where u and v follow y − e_c where the mean prediction contradicts y by c, else 0."""
+        if not self.options.follows:
             return noise_term(u, v, label)
         found, guess = self.waking.contradicts(mean_prediction(v), label)  # (B,), (B,)
         size = found.to(v)[:, None]  # (B, 1)
@@ -141,9 +155,9 @@ class NoiseModel(nn.Module):
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
         count = sum(len(index) for index, *_ in self.pending) if size is None else size * len(self.pending)
-        rates = () if self.options.automatic else self.options.rates(lr, count)
+        rates = () if self.options.follows else self.options.rates(lr, count)
         for index, label, *moves in self.pending:
-            if self.options.automatic:
+            if self.options.follows:
                 self.follow(index, label, *moves)
             else:
                 self.move(index, label, *(-rate * by for rate, by in zip(rates, moves, strict=True)))
@@ -176,7 +190,7 @@ class NoiseModel(nn.Module):
 
     def explained(self, label: Tensor) -> Tensor:
         """Whether the noise has taken over the label (n,) of each example: (n,)."""
-        if self.options.automatic:
+        if self.options.follows:
             return self.waking.contradicts(mean_prediction(self.v), label.to(self.v.device))[0]
         return self.noise(label) > 0.5
 
@@ -194,11 +208,11 @@ class NoiseModel(nn.Module):
             soft label = ((1 − u²) p + u² q + p) / 2,   suspicion = (u² + 1 − p_y) / 2
 
         where p has its half for two reasons: u may be awake before v is, and u², which ends near 0 or 1, does not rank
-        the labels in between. At automatic rates, where 1 − u² and v² are the mean prediction t as they stand,
+        the labels in between. Where u and v follow, so that 1 − u² and v² are the mean prediction t as they stand,
 
             soft label = (t + p) / 2,   suspicion = 1 − (t_y + p_y) / 2.
         """
-        if self.options.automatic:
+        if self.options.follows:
             return Beliefs.of((mean_prediction(self.v.cpu()) + p.float().cpu()) / 2, label.cpu())
         noise = self.noise(label).cpu()  # (n,)
         label, p = label.cpu()[:, None], p.float().cpu()

@@ -71,7 +71,7 @@ class Waking(nn.Module):
 
     def __init__(self, num_examples: int, generator: torch.Generator, *, val: int = 0, automatic: bool = True) -> None:
         super().__init__()
-        self.val = val
+        self.val, self.automatic = val, automatic
         count = 0 if val or not automatic else min(int(_SHARE * num_examples), _MOST)
         watching = torch.zeros(num_examples, dtype=torch.bool)
         if count >= _FEWEST:
@@ -96,6 +96,8 @@ class Waking(nn.Module):
             p: (B, K), of this visit; mean: (B, K), over visits; label: (B,); index: (B,).
             gather: what all processes have of such a step, `Batch.gather`.
         """
+        if not self.automatic:
+            return torch.ones_like(label, dtype=p.dtype)
         agreed, against, at = (p.detach().argmax(dim=1) == label).long(), margins(mean.detach(), label)[0], index
         if gather is not None:
             agreed, against, at = gather(agreed), gather(against), gather(index)
@@ -136,4 +138,4 @@ class Waking(nn.Module):
 
     def figures(self) -> dict[str, float]:
         """1 once awake, for the history."""
-        return {"awake": float(self.awake)}
+        return {"awake": float(self.awake)} if self.automatic else {}

@@ -1,11 +1,9 @@
-"""Are the defaults safe? `sop` and `elr` as they come against `ce`, over data sets, kinds of noise, lengths of a run.
+"""Do the methods ever hurt? `sop` and `elr` against `ce`, over data sets, kinds of noise, lengths of a run.
 
 Not of a paper: what a user meets. The data sets are small, so that a run takes seconds: digits and 3,000 images of
 Fashion-MNIST by an mlp, frozen features of 4,000 images of CIFAR-10 by an mlp, and 1,500 photos (CIFAR-10 at 16 × 16
-pixels, crops and flips) by a resnet8, which in 12 or 30 epochs is far from having learned them.
-
-Beside them the rates that do not ask whether the network memorises: λ = 3 of ELR, and of SOP the rate by which a label
-that the network always contradicts is explained away after 15 visits, 8 in a run of 12 epochs.
+pixels, crops and flips) by a resnet8, which in 12 or 30 epochs is far from having learned them. Each method as it is
+by default, and as it waits for the network to memorise (methods/waking.py).
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, group, spreads
 from noiseproof_papers.fits import Trained, cell, find_wrong, sets
-from noiseproof_papers.sop.tables import by_visits
 
 NOISE = ("symmetric:0", "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "asymmetric:0.4", "pair:0.3", "instance:0.3")
+KINDS = ("right", "wrong")
 HUMAN = ("aggre_label", "random_label1")
 SHARED: dict[str, Any] = {"lr": 0.05, "val": 0.1, "eval_examples": 500}
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # name: the data of a cell, the arguments of `fit`
@@ -36,20 +34,21 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # name: the data
         for epochs in (12, 30)
     },
 }
-METHODS = ("ce", "elr", "sop")
-EARLIER = ("elr", "sop")
-
-
-def fixed(method: str, epochs: int, batch_size: int = 128) -> str:
-    """A method at rates that do not depend on the network."""
-    return "elr(lam=3.0)" if method == "elr" else by_visits(min(15.0, max(8.0, epochs / 2)), batch_size)
+METHODS = {
+    "ce": "ce",
+    "elr": "elr",
+    "sop": "sop",
+    "elr, waiting": "elr(lam='auto', beta=0.9)",
+    "sop, waiting": "sop(lr_u='follow', lr_v='follow')",
+}
+SOPS = ("sop", "sop, waiting")
 
 
 class Defaults(Trained):
     """Data sets and kinds of noise in rows."""
 
     name = "defaults-grid"
-    title = "The defaults of sop and elr against cross-entropy"
+    title = "sop and elr, as they come and waiting, against cross-entropy"
     paper = "Liu et al. 2020 and 2022"
     scales = ("small",)
     kind = None  # what the defaults are may change, and a cell says only their names
@@ -63,7 +62,7 @@ class Defaults(Trained):
             for setting, (data, options) in SETTINGS.items()
             for noise, labels in _noises(data["data"])
             for seed in range(seeds or 3)
-            for name, method in _methods(options)
+            for name, method in METHODS.items()
         ]  # fmt: skip
 
     def run(self, cell: Cell, data: DataDir) -> dict[str, Any]:
@@ -85,23 +84,18 @@ class Defaults(Trained):
 
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["setting"], _noise(c), c["method"]))
-        names = [*METHODS, *(f"{name}, fixed" for name in EARLIER)]
         rows = []
         for setting, noise in dict.fromkeys(key[:2] for key in groups):
-            found = {name: groups[setting, noise, name] for name in names}
+            found = {name: groups[setting, noise, name] for name in METHODS}
             last = [spreads(figures, "last")[0] for figures in found.values()]
-            shares = spreads(found["sop"], "explained_right", "explained_wrong")
-            memorised = [spreads(found[name], "memorised")[0] for name in ("ce", "sop")]
-            finds = [spreads(found[name], "auroc", percent=False)[0] for name in names[1:]]
-            rows.append([setting, noise, *last, *memorised, *shares, *finds])
-        header = ["data", "noise", *names, "memorised by ce", "by sop", "right labels explained away", "wrong"]
-        return [*header, *(f"AUROC of {name}" for name in names[1:])], rows
-
-
-def _methods(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """What to call a method, and the method."""
-    sizes = {key: options[key] for key in ("epochs", "batch_size") if key in options}
-    return [(name, name) for name in METHODS] + [(f"{name}, fixed", fixed(name, **sizes)) for name in EARLIER]
+            explained = [
+                spreads(found[name], f"explained_{kind}")[0] for name in ("sop", "sop, waiting") for kind in KINDS
+            ]
+            finds = [spreads(figures, "auroc", percent=False)[0] for figures in list(found.values())[1:]]
+            rows.append([setting, noise, *last, *spreads(found["ce"], "memorised"), *explained, *finds])
+        header = ["data", "noise", *METHODS, "memorised by ce"]
+        header += [f"{kind} labels explained away by {name}" for name in SOPS for kind in KINDS]
+        return [*header, *(f"AUROC of {name}" for name in list(METHODS)[1:])], rows
 
 
 def _noises(data: str) -> list[tuple[str | None, str | None]]:

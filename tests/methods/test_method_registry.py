@@ -51,13 +51,13 @@ def test_text_round_trip(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "described"),
     [
-        ("elr", "elr(beta='auto', lam='auto')"),
-        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam='auto')"),
+        ("elr", "elr(beta=0.7, lam=3.0)"),
+        (" ELR ( beta = .9 ) ", "elr(beta=0.9, lam=3.0)"),
         ("Co-Teaching(forget-rate=1e-1)", "co_teaching(forget_rate=0.1, warmup=10, exponent=1.0)"),
         ("sce(A=-6)", "sce(alpha=0.1, beta=1.0, A=-6.0)"),
         (
             "early-stop(elr(lam=7), patience=3, criterion='distance(0.8)')",
-            "early_stop(elr(beta='auto', lam=7.0), criterion='distance(radius=0.8, relative=True)', patience=3)",
+            "early_stop(elr(beta=0.7, lam=7.0), criterion='distance(radius=0.8, relative=True)', patience=3)",
         ),
         (
             "forward(transition=[[0.75, 0.25], (0.5, 0.5)])",
@@ -121,7 +121,7 @@ def test_build() -> None:
         build(3)  # type: ignore[arg-type]
 
 
-SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 10, "std": 1e-8, "full_u": False}
+SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 15, "std": 1e-8, "full_u": False}
 CORRECTION = {"transition": None, "warmup": None, "quantile": None}
 DEFAULTS = {  # the papers' values; where docs/methods says so, those that did best here
     "backward": CORRECTION,
@@ -136,7 +136,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
         "warmup": 10, "threshold": 0.5, "temperature": 0.5, "alpha": 4.0, "lam_u": 25.0, "ramp": 16.0, "lam_r": 1.0,
         "penalty": 0.0, "views": 2},
     "early_stop": {"criterion": "agreement", "patience": 5},
-    "elr": {"beta": "auto", "lam": "auto"},
+    "elr": {"beta": 0.7, "lam": 3.0},
     "elr_plus": {"beta": 0.7, "lam": 3.0, "alpha": 1.0, "ema": 0.997, "ramp": 0.5},
     "forward": CORRECTION,
     "gce": {"q": 0.7},

@@ -53,8 +53,7 @@ FIT = {
     "refine(m1={})": NOT_NEGATIVE, "refine(m2={})": NOT_NEGATIVE, "refine(sharpness={})": UP_TO_ONE,
     "refine(ramp={})": NOT_NEGATIVE, "refine(views={})": ([1, 2], [0, 3]),
     "sce(alpha={})": NOT_NEGATIVE, "sce(beta={})": NOT_NEGATIVE, "sce(A={})": NEGATIVE,
-    "sop(lr_u={}, lr_v=1)": NOT_NEGATIVE, "sop(lr_u=1, lr_v={})": NOT_NEGATIVE,
-    "sop(visits={})": ([1, 1.5, 40], [MOST]),
+    "sop(lr_u={})": NOT_NEGATIVE, "sop(lr_v={})": NOT_NEGATIVE, "sop(visits={})": ([1, 1.5, 40], [MOST]),
     "sop(std={})": ([1.2e-38, 1e-8, MOST], [1e-38, 1]),
     "sop_plus(consistency={})": NOT_NEGATIVE, "sop_plus(balance={})": NOT_NEGATIVE, "sop_plus(prior=[1, {}])": POSITIVE,
 }  # fmt: skip

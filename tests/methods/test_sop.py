@@ -17,7 +17,7 @@ from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
 from noiseproof.methods.label_noise import LabelNoise
 from noiseproof.methods.sop import SOP, SOPLoss
-from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions
+from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions, auto_rate
 from noiseproof.methods.sop_plus import SOPPlus, balance_loss, consistency_loss
 from noiseproof.methods.sop_terms import floor, gradients, noise_term, sop_loss
 from noiseproof.training.fit import fit
@@ -152,9 +152,9 @@ def test_the_whole_loss_of_sop_plus_agrees_with_the_paper(
     """Values, and gradients in the network's weights, by way of the hooks; u and v move as in SOP."""
     run, method = (
         make_run(n=32, num_classes=4),
-        SOPPlus(variant=variant, lr_u=3, lr_v=3, std=0.4, consistency=0.7, balance=1.3, prior=prior),
+        SOPPlus(variant=variant, std=0.4, consistency=0.7, balance=1.3, prior=prior),
     )
-    twin, network = SOP(variant=variant, lr_u=3, lr_v=3, std=0.4), torch.nn.Linear(2, 4).double()
+    twin, network = SOP(variant=variant, std=0.4), torch.nn.Linear(2, 4).double()
     run.models = torch.nn.ModuleList([network])
     run.lr = 0.1
     for one in (method, twin):
@@ -180,6 +180,20 @@ def test_the_whole_loss_of_sop_plus_agrees_with_the_paper(
         one.after_step(run, batch)
     torch.testing.assert_close(method.noise.state_dict(), twin.noise.state_dict())
     assert len(set(counts)) > 1
+
+
+@pytest.mark.parametrize(
+    ("visits", "epochs", "expected"), [(15, 120, 15), (100, 120, 60), (100, 19, 9.5), (100, 10, 8), (4, 10, 4)]
+)
+@pytest.mark.parametrize("method", [SOP, SOPPlus])
+def test_visits_are_half_of_a_run_at_most_but_eight_at_least(
+    make_run: Callable[..., Run], method: type[SOP], visits: float, epochs: int, expected: float
+) -> None:
+    one = method(visits=visits)
+    one.start(make_run(epochs=epochs))
+    assert one.noise.options.visits == expected
+    assert one.noise.options.rates(None, 4) == [auto_rate(expected, 1e-8)] * 2
+    assert one.visits == visits  # the option stays as it was given
 
 
 @VARIANTS
@@ -217,7 +231,7 @@ def test_reductions(reduction: str) -> None:
     index = torch.arange(5)
     states = []
     for dtype in (torch.float32, torch.float64):
-        criterion = SOPLoss(10, 3, lr_u=1.0, lr_v=1.0, std=0.3, reduction=reduction)
+        criterion = SOPLoss(10, 3, std=0.3, reduction=reduction)
         rows = criterion.model.rows(index, label, logits)
         each = sop_loss(logits.softmax(dim=1), noise_term(*rows, label), label, "authors")
         loss = criterion(logits.to(dtype), label, index)
@@ -228,17 +242,31 @@ def test_reductions(reduction: str) -> None:
     torch.testing.assert_close(*states, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("visits", [1, 5, 15, 100])
+def test_the_automatic_rate_explains_a_contradicted_label_in_time(visits: int) -> None:
+    rate, v = auto_rate(visits, 1e-8), torch.tensor([[1e-8, 0.0]], dtype=torch.float64)
+    u, label, p = torch.zeros(1).double(), torch.tensor([1]), torch.tensor([[0.99, 0.01]], dtype=torch.float64)
+    sizes = []
+    for _ in range(2 * visits):
+        v = (v - rate * gradients(p, u, v, label, "paper")[1]).clamp(-1, 1)
+        sizes.append(float(v[0, 0]))
+    assert sizes[visits // 2] < 0.5 or visits == 1
+    assert max(sizes[: visits + 1]) > 0.5
+
+
+FOLLOW = {"lr_u": "follow", "lr_v": "follow"}
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     classes=st.integers(2, 7),
-    visits=st.sampled_from([1.0, 3.0, 10.0]),
     awake=st.booleans(),
     variant=st.sampled_from(["paper", "authors"]),
 )
-def test_automatic_rates_equal_their_twin(seed: int, classes: int, visits: float, awake: bool, variant: str) -> None:
+def test_following_equals_its_twin(seed: int, classes: int, awake: bool, variant: str) -> None:
     """Losses, their gradients, u and v over four visits of three examples."""
-    options = NoiseOptions(visits=visits, variant=variant)
+    options = NoiseOptions(lr_u="follow", lr_v="follow", variant=variant)
     model = NoiseModel(6, classes, options, torch.Generator(), val=100)
     model.waking.awake.fill_(awake)
     index, label = torch.tensor([4, 1, 2]), torch.tensor([0, 1, 0])
@@ -251,7 +279,7 @@ def test_automatic_rates_equal_their_twin(seed: int, classes: int, visits: float
         model.step(None)
         p = theirs.softmax(dim=1)
         clear = max(0.1, 0.3 * float(model.waking.sure)) if awake else math.inf
-        found = [slow.automatic(p[i], mean[i], int(label[i]), visits, clear, variant) for i in range(3)]
+        found = [slow.automatic(p[i], mean[i], int(label[i]), 10.0, clear, variant) for i in range(3)]
         mean = [one[1] for one in found]
         expected = torch.stack([one[0] for one in found])
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
@@ -266,11 +294,11 @@ def test_repeated_visits_leave_their_mean() -> None:
     logits, label = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0]], requires_grad=True), torch.tensor([1, 1])
     once = []
     for row in range(2):
-        one = SOPLoss(4, 3)
+        one = SOPLoss(4, 3, **FOLLOW)
         one(logits[[row]], label[:1], torch.tensor([3]))
         one.step()
         once.append(one.model.v[3].square())
-    both = SOPLoss(4, 3)
+    both = SOPLoss(4, 3, **FOLLOW)
     both(logits, label, torch.tensor([3, 3]))
     both.step()
     torch.testing.assert_close(both.model.v[3].square(), (once[0] + once[1]) / 2)
@@ -279,7 +307,7 @@ def test_repeated_visits_leave_their_mean() -> None:
 
 def test_a_label_explained_away_comes_back_when_the_network_agrees() -> None:
     """In the authors' code u beyond 1 has no gradient, and stays."""
-    criterion, label, index = SOPLoss(1, 3, reduction="none"), torch.tensor([1]), torch.tensor([0])
+    criterion, label, index = SOPLoss(1, 3, **FOLLOW), torch.tensor([1]), torch.tensor([0])
     assert criterion.model.waking.awake  # too few examples to tell
     explained = []
     for says in [0] * 12 + [1] * 12:
@@ -294,7 +322,9 @@ def test_a_label_explained_away_comes_back_when_the_network_agrees() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["symmetric:0.4", "asymmetric:0.4"])
 def test_few_right_labels_are_explained_away_and_most_wrong_ones(kind: str) -> None:
-    history = fit("mlp", noise.apply(load("digits"), kind), "sop", epochs=60, batch_size=64, device="cpu").history
+    history = fit(
+        "mlp", noise.apply(load("digits"), kind), SOP(**FOLLOW), epochs=60, batch_size=64, device="cpu"
+    ).history
     assert all(record.get("explained_right", 0) < 0.1 for record in history)
     assert history[0]["explained_wrong"] == 0  # asleep
     assert history[-1]["explained_wrong"] > 0.7
@@ -322,9 +352,9 @@ def test_mistakes() -> None:
         fit("mlp", load("digits"), "sop_plus(prior=[0.2, 0.4, 0.4])", epochs=1)
     criterion.eval()
     criterion(logits, label, torch.tensor([1, 2]))
-    with pytest.raises(InputError, match="give both lr_u and lr_v, or neither"):
-        SOP(lr_v=1.0)
-    paper = SOPLoss(10, 3, lr_u=10.0, lr_v=1.0, variant="paper")
+    with pytest.raises(InputError, match="let both follow, or neither"):
+        SOP(lr_v="follow")
+    paper = SOPLoss(10, 3, lr_u=10.0, variant="paper")
     paper(logits, label, torch.tensor([1, 2]))
     with pytest.raises(InputError, match=r"step\(lr="):
         paper.step()
@@ -361,7 +391,7 @@ def test_finds_flipped_labels_on_digits() -> None:
 
 def test_the_state_moves_and_stays_in_single_precision() -> None:
     """Half precision takes the initial 1e-8 for 0, from where u and v do not grow."""
-    criterion = SOPLoss(10, 3, lr_u=1.0, lr_v=1.0)
+    criterion = SOPLoss(10, 3)
     before = criterion.model.v.clone()
     for module in (criterion.half(), criterion.double()):
         assert torch.equal(module.model.v, before)
@@ -401,7 +431,7 @@ def test_only_training_leaves_something_to_step() -> None:
 @VARIANTS
 def test_second_derivatives(variant: str) -> None:
     logits, _, _, label = example(6, 4, 3, 1.0)
-    criterion = SOPLoss(4, 3, lr_u=1.0, lr_v=1.0, std=0.1, variant=variant).eval()  # looked at often, without a step
+    criterion = SOPLoss(4, 3, std=0.1, variant=variant).eval()  # looked at often, without a step
     assert torch.autograd.gradgradcheck(lambda x: criterion(x, label, torch.arange(4)), logits.requires_grad_())
 
 
@@ -412,7 +442,7 @@ def test_a_short_run_on_clean_labels_keeps_them() -> None:
 
 def test_noise_is_that_of_the_label_an_example_has_now() -> None:
     criterion = SOPLoss(1, 3, full_u=True)
-    logits, index = torch.tensor([[6.0, 0.0, 0.0]]), torch.tensor([0])
+    logits, index = torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0])
     for label, expected in ((1, 1.0), (0, 0.0)):  # the network says 0
         for _ in range(40):
             criterion(logits.requires_grad_(), torch.tensor([label]), index)
@@ -432,7 +462,7 @@ def test_an_example_that_was_not_seen_has_no_noise() -> None:
 
 def noise_model(u: Tensor, v: Tensor) -> NoiseModel:
     """A noise model with this u (n,) and v (n, K)."""
-    criterion = SOPLoss(*v.shape, lr_u=1.0, lr_v=1.0)
+    criterion = SOPLoss(*v.shape)
     criterion.model.u.copy_(u)
     criterion.model.v.copy_(v)
     return criterion.model
@@ -466,7 +496,7 @@ def test_a_visit_counts_by_its_weight_and_once_at_most(variant: str, dtype: torc
     logits, _, _, label = example(5, 4, 3, 2.0)
     index, changes = torch.arange(4), []
     for weight in (None, torch.tensor([0.0, 0.25, 1.0, 40.0])):
-        criterion = SOPLoss(4, 3, lr_u=0.1, lr_v=0.1, std=0.1, variant=variant)
+        criterion = SOPLoss(4, 3, std=0.1, variant=variant, visits=200)
         u, v = criterion.model.u.clone(), criterion.model.v.clone()
         criterion.model(logits.to(dtype).requires_grad_(), label, index, weight)
         criterion.step(lr=0.1)
@@ -478,7 +508,7 @@ def test_a_visit_counts_by_its_weight_and_once_at_most(variant: str, dtype: torc
 
 @VARIANTS
 def test_weights_share_out_the_whole_loss_of_sop_plus(make_run: Callable[..., Run], variant: str) -> None:
-    run, method = make_run(), SOPPlus(variant=variant, lr_u=1.0, lr_v=1.0, std=0.3, balance=1.0)
+    run, method = make_run(), SOPPlus(variant=variant, std=0.3, balance=1.0)
     method.start(run)
     inputs, index = run.data.take(torch.arange(len(run.data))), torch.arange(len(run.data))
     views = (inputs, inputs.flip(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,16 +103,18 @@ def test_too_few_to_tell_and_fixed_rates_are_awake_from_the_start() -> None:
     assert ELRLoss(N, K, lam=3.0).waking.awake
 
 
-@pytest.mark.parametrize("make", [SOPLoss, ELRLoss])
-def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: type) -> None:
+@pytest.mark.parametrize(
+    "make", [partial(SOPLoss, lr_u="follow", lr_v="follow"), partial(ELRLoss, beta=0.9, lam="auto")]
+)
+def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: partial) -> None:
     criterion = make(N, K, reduction="none")
-    part = criterion.model if make is SOPLoss else criterion
+    part = criterion.model if make.func is SOPLoss else criterion
     generator = torch.Generator().manual_seed(1)
     logits, label, index = torch.randn(N, K, generator=generator), torch.arange(N) % K, torch.arange(N)
     expected = F.cross_entropy(logits, label, reduction="none") * ~part.waking.watching
     for _ in range(3):
         torch.testing.assert_close(criterion(logits.requires_grad_(), label, index), expected)
-        if make is SOPLoss:
+        if make.func is SOPLoss:
             assert not criterion.model.explained(label).any()
             criterion.step()
     part.waking.awake.fill_(True)
@@ -122,7 +126,7 @@ def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: type) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["sop", "elr"])
+@pytest.mark.parametrize("method", ["sop(lr_u='follow', lr_v='follow')", "elr(lam='auto', beta=0.9)"])
 @pytest.mark.parametrize("val", [0.1, None])
 def test_digits_wake_once_they_are_memorised(method: str, val: float | None) -> None:
     """Two epochs on digits leave them asleep; with 40 % noise they wake before half of it is memorised, and undo it."""
