@@ -140,7 +140,16 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
-    names = ["elr", "label_noise(sop)", "sop_plus(full_u=True)", "early_stop(crust(elr))", "elr_plus", "ce"]
+    names = [
+        "elr",
+        "sop(lr_u='follow', lr_v='follow')",
+        "elr(lam='auto')",
+        "label_noise(sop)",
+        "sop_plus(full_u=True)",
+        "early_stop(crust(elr))",
+        "elr_plus",
+        "ce",
+    ]
 
     def work(folder: Path) -> Any:
         return [name for name in names if not same(bits(train(name)[0]), bits(train(name, state="sharded")[0]))]
