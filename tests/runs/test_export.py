@@ -174,7 +174,7 @@ def test_pretraining_keeps_its_normalisation(tmp_path: Path, command: Any) -> No
 def test_the_command(photos: tuple[Path, np.ndarray], tmp_path: Path, command: Any) -> None:
     code, said, _ = command("export", str(photos[0]), str(tmp_path / "m.pt2"), "--softmax")
     assert code == 0
-    assert "as the network to" in " ".join(said.split())
+    assert "agrees with the network to" in " ".join(said.split())
     for words, arguments in (
         (".onnx, .pt2, .safetensors; TorchScript is deprecated by PyTorch; name it so", ("m.pts",)),
         ("must end in one of .onnx, .pt2, .safetensors; name it so", ("m.tflite",)),
