@@ -272,4 +272,4 @@ def test_the_grid_of_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     header, rows = defaults.Defaults().table(outcome.done)
     assert [row[:2] for row in rows] == [["digits", "none"], ["digits", "symmetric:0.4"]]
     assert all(len(row) == len(header) for row in rows)
-    assert rows[1][header.index("right labels explained away")] == "0.0"  # asleep
+    assert rows[1][header.index("right labels explained away by sop, waiting")] == "0.0"  # asleep
