@@ -10,7 +10,10 @@ from importlib.metadata import entry_points
 from noiseproof.cli.app import app, main
 
 # the order of `noiseproof --help`
-VERBS = ("demo", "fit", "predict", "audit", "review", "relabel", "pretrain", "probe", "jacobian", "corrupt", "lists")
+VERBS = (
+    "demo", "fit", "predict", "audit", "review", "relabel", "bench",
+    "pretrain", "probe", "jacobian", "corrupt", "lists",
+)  # fmt: skip
 
 for _verb in VERBS:
     importlib.import_module(f"noiseproof.cli.{_verb}")

@@ -76,7 +76,7 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
         raise Began
 
     monkeypatch.setattr(Loop, "train", begin)
-    monkeypatch.setattr("noiseproof_papers.grid._work", begin)
+    monkeypatch.setattr("noiseproof.benching.cells._work", begin)
     monkeypatch.setattr("noiseproof.reviewing.server.serve", begin)
 
     def run(*arguments: str) -> tuple[int, str]:
