@@ -99,11 +99,20 @@ class Run:
         """The first model: the only one of most methods."""
         return self.models[0]
 
-    def predict(self, data: LabeledData | None = None) -> Tensor:
-        """Probabilities (n, K) that the models give every example of a data set, by default the training set."""
-        data = self.data if data is None else data
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run, if it is not ended before and every epoch visits all examples."""
+        full, rest = divmod(len(self.data), self.batch_size)
+        return self.epochs * max(full + (rest > 1), 1)
+
+    def predict(self, data: LabeledData | None = None, models: nn.ModuleList | None = None) -> Tensor:
+        """Probabilities (n, K) that the models, or some, give every example of a data set, by default the training set.
+
+        Those of several models are averaged.
+        """
+        data, models = self.data if data is None else data, self.models if models is None else models
         probability = torch.empty(len(data), self.num_classes)  # made first: kept blocks would scatter over the heap
-        for rows, block in predictions(self.models, self.normalize, data, self.device):
+        for rows, block in predictions(models, self.normalize, data, self.device):
             probability[rows] = block
         return probability
 
@@ -122,6 +131,7 @@ class Method(nn.Module, ABC):
     rows: ClassVar[tuple[str, ...]] = ()  # names of its buffers of shape (n, …), a row for each example
     num_models: int = 1
     num_views: int = 1
+    plans: bool = False  # goes by `run.epochs`, the number planned: a run can be given no more of them
     looks_up_labels: bool = False  # whether it reads labels from the data, beside those of the batch
     labels_change: bool = False  # set by a wrapper that shows it other labels than the stored ones
 
@@ -189,6 +199,7 @@ class Wrapper(Method):
         self.inner = inner
         self.num_models = inner.num_models
         self.num_views = inner.num_views
+        self.plans = inner.plans
 
     def title(self) -> str:
         return f"{self.name}({self.inner.title()})"

@@ -36,6 +36,7 @@ class Schedule:
     # a running mean, seen after every step (on a GPU the loop then waits for each); "full", the history's `train_loss`
     loss: str | None = None  # None: it does not look
     memory: float = 1.0  # epochs that a running mean looks back
+    plans: bool = True  # goes by the epochs planned: a run can be given no more of them
 
     def __call__(self, clock: Clock) -> float:
         return self.factor(clock)
@@ -100,7 +101,7 @@ def _number(name: str, value: Any, low: float = 0, ends: str = "[]") -> None:
 
 def constant() -> Schedule:
     """The base rate throughout."""
-    return Schedule(lambda clock: 1.0)
+    return Schedule(lambda clock: 1.0, plans=False)
 
 
 def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
@@ -109,7 +110,7 @@ def multi_step(milestones: Sequence[float], gamma: float = 0.1) -> Schedule:
     if not rising or not milestones or list(milestones) != sorted(milestones):
         raise InputError(f"milestones must be a list of epochs in rising order, got {shown(milestones)}; e.g. [40, 80]")
     _number("gamma", gamma, ends="()")
-    return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones))
+    return _falling(gamma, lambda clock: sum(clock.epoch >= milestone for milestone in milestones), plans=False)
 
 
 def anneal_at(share: float, factor: float = 0.1) -> Schedule:
@@ -167,6 +168,7 @@ def anneal_on_loss(
         ended=lambda clock: stop is not None and clock.lowest_loss <= stop,
         loss=loss,
         memory=memory,
+        plans=False,
     )
 
 

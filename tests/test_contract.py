@@ -5,16 +5,21 @@ from __future__ import annotations
 import inspect
 import math
 import random
+import signal
 
 import pytest
 import torch
 
 from noiseproof import methods
 from noiseproof.data import augment
+from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Wrapper
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import CHECKPOINT
+from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
+from noiseproof.training.interrupt import Interrupted
+from noiseproof.training.progress import Silent
 
 SYMMETRIC = [[0.64 if i == j else 0.04 for j in range(10)] for i in range(10)]  # 40 % noise, as in conftest.py
 OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an epoch it diverges
@@ -35,6 +40,15 @@ STACKS += [
     "early_stop(ce, criterion='distance(0.25)')",
     "early_stop(ce, criterion='knee')",
 ]
+STACKS += [
+    "early_stop(dividemix(warmup=1))",
+    "dividemix(warmup=2, views=1)",
+    "early_stop(elr_plus)",
+    "co_teaching_plus(agree=1)",
+    "label_noise(jocor(forget_rate=0.4))",
+    "crust(decoupling)",
+]
+RANDOM = ("mixup", "elr_plus")  # pair examples at random by design
 ALL = PLAIN + WRAPPED + STACKS
 TIMES = {"seconds", "examples_per_second"}
 
@@ -148,9 +162,43 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
     assert torch.equal(resumed.beliefs.suspicion, whole.beliefs.suspicion)
 
 
+class InterruptIn(Silent):
+    """A progress that presses Ctrl-C once so many epochs are completed and a step of the next is."""
+
+    def __init__(self, epoch: int) -> None:
+        self.after = epoch
+
+    def step(self, run, done):
+        if run.epoch == self.after:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_interrupted_it_has_results_and_more_epochs_go_on_as_planned_from_the_start(
+    digits, method, tmp_path, monkeypatch
+):
+    """Or are refused, where the method goes by the number of epochs."""
+    monkeypatch.setattr(FitResult, "save", lambda self, out, **how: None)  # pictures take most of the time
+    options = {"method": method, "batch_size": 64, "schedule": "multi_step([2])", "out": tmp_path / "short"}
+    with pytest.raises(Interrupted) as caught:
+        train(digits, **options, epochs=2, progress=InterruptIn(1))
+    assert caught.value.result.run.epoch == 1
+    if methods.build(method).plans:
+        with pytest.raises(InputError, match="was planned for 2 epochs, and its method goes by that number"):
+            train(digits, **options, epochs=3, resume=True)
+        return
+    train(digits, **options, epochs=2, resume=True)
+    longer = train(digits, **options, epochs=3, resume=True)
+    whole = train(digits, **options | {"out": tmp_path / "whole"}, epochs=3)
+    assert without_times(longer.history) == without_times(whole.history)
+    assert_same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("short", "whole")))
+    assert_same(longer.run.models.state_dict(), whole.run.models.state_dict())
+    assert torch.equal(longer.beliefs.suspicion, whole.beliefs.suspicion)
+
+
 @pytest.mark.parametrize("method", PLAIN)
 def test_weight_one_and_order_within_a_batch_do_not_matter(digits, method):
-    if method == "mixup":
+    if method in RANDOM:
         pytest.skip("pairs examples at random by design")
     data, _ = digits
     losses = []

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from noiseproof.cli.options import NoisySource, Options, training_command, values
 from noiseproof.training.settings import Fitting
+
+if TYPE_CHECKING:
+    from noiseproof.runs.result import FitResult
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -30,10 +36,9 @@ EXAMPLES = """[bold]Examples[/bold]
 def fit(options: Options, resume: bool, quiet: bool) -> None:
     """Fit a model that does not memorise the wrong labels."""
     from noiseproof import methods
-    from noiseproof.cli.console import console, show, table, wrote
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
-    from noiseproof.runs.report import caution, figures, found
     from noiseproof.training import fit as training
+    from noiseproof.training.interrupt import Interrupted
 
     training.refuse_torchrun()
     method = methods.build(options["method"])
@@ -41,10 +46,24 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
     train, test = read(options, quiet)
     if not quiet:
         say_what_was_read(options, train, test)
-    result = training.fit(
-        data=train, test=test, out=folder, resume=resume, progress=not quiet,
-        **values(Fitting, options) | {"method": method},
-    )  # fmt: skip
-    show(table(f"{method.title()} on {len(result.run.data):,} examples", *figures(result), caption=caution(result)))
+    try:
+        result = training.fit(
+            data=train, test=test, out=folder, resume=resume, progress=not quiet,
+            **values(Fitting, options) | {"method": method},
+        )  # fmt: skip
+    except Interrupted as stop:
+        if stop.result is not None:
+            report(stop.result, folder.path, f" so far, {stop.result.run.epoch} of {stop.result.run.epochs} epochs")
+        raise
+    report(result, folder.path)
+
+
+def report(result: FitResult, folder: Path, when: str = "") -> None:
+    """The closing table, what was found of the labels, and where it is."""
+    from noiseproof.cli.console import console, show, table, wrote
+    from noiseproof.runs.report import caution, figures, found
+
+    title = f"{result.method.title()} on {len(result.run.data):,} examples{when}"
+    show(table(title, *figures(result), caption=caution(result)))
     console.print(found(result.report), highlight=False)
-    wrote(folder.path, ": report.html, labels.parquet (labels by probability), curves.png, weights")
+    wrote(folder, ": report.html, labels.parquet (labels by probability), curves.png, weights")

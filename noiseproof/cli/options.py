@@ -21,6 +21,7 @@ import typer
 from noiseproof import checks
 from noiseproof.cli.app import app, interruptible
 from noiseproof.errors import InputError
+from noiseproof.training.setting_checks import count
 from noiseproof.training.settings import (
     DATA,
     RUN,
@@ -29,13 +30,13 @@ from noiseproof.training.settings import (
     Fitting,
     Pretraining,
     Setting,
-    count,
     setting,
     settings_of,
 )
 
 Options = dict[str, Any]
-UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps")  # what a resumed run may be given anew
+# what a resumed run may be given anew; more epochs where its schedule allows
+UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps", "epochs", "track")
 AUDIT = "audit.json"  # what an audit leaves in its folder, as fit leaves config.json
 OF_THE_CALL = ("out", "resume", "quiet")
 # made absolute: a run may be resumed from another folder

@@ -36,7 +36,7 @@ def probe(
     ] = "convex",
     at_random: Annotated[bool, typer.Option("--random/--no-random", help="Probe random weights too.")] = True,
     export: Annotated[
-        Path | None, typer.Option(help="Write the weights here, under torchvision's and timm's names.")
+        Path | None, typer.Option(help="Write the weights here (.safetensors), under torchvision's and timm's names.")
     ] = None,
     doubts: Annotated[
         Path | None, typer.Option(help="Write here (.parquet) how suspicious each label is, by its neighbours' labels.")
@@ -49,6 +49,7 @@ def probe(
     from noiseproof.cli.console import wrote
     from noiseproof.cli.reading import data_of, read
     from noiseproof.runs import loading
+    from noiseproof.runs.export import write_weights
     from noiseproof.training.setup import match
 
     if doubts is not None and doubts.suffix != ".parquet":
@@ -73,7 +74,7 @@ def probe(
             f"{options['data']} has no labels to probe with; pass labelled data: noiseproof probe {run} DATA"
         )
     if export is not None:
-        loading.export(trained, export)
+        write_weights(trained, export)
         wrote(export)
 
 

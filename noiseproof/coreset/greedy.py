@@ -32,6 +32,7 @@ _EDGE = 8  # bytes of a pair in the graph
 _DENSE = 32  # a graph of more than every 32nd pair is not worth building yet
 _SAMPLE = 64  # candidates whose edges are counted to guess the size of a graph
 _SLACK = 1.2  # room for more pairs than guessed
+_GROUPS, _PIECE = 64, 2**16  # of clients, to bound the gains before the first pick; candidates bounded at a time
 _TICKS = 50  # how often a run tells its progress
 
 
@@ -155,6 +156,32 @@ def all_gains(x: Array, cur: Array, threads: int = 1) -> Array:
     return total
 
 
+def first_bounds(x: Array, ids: Array, cap: int) -> Array:
+    """Upper bounds (c,) on the gains of the candidates ids (c,) before the first pick, Σ_i (cap − d_ij).
+
+    Clients are grouped, n_g of them around the mean m_g. A norm is convex, so that over a group
+    Σ_i ‖x_i − x_j‖ ≥ n_g ‖m_g − x_j‖: few candidates have to be measured against all clients to find the best.
+    """
+    n = x.shape[1]
+    pivots = x[:, np.linspace(0, n - 1, min(n, _GROUPS)).astype(np.int64)].astype(np.float64)  # (d, G)
+    group = np.concatenate([_distances(x[:, rows], pivots).argmin(axis=1) for rows in _columns(np.arange(n))])  # (n,)
+    size = np.bincount(group, minlength=pivots.shape[1])  # (G,)
+    middles = np.stack([np.bincount(group, one, pivots.shape[1]) for one in x]) / np.maximum(size, 1)  # (d, G)
+    least = np.concatenate([_distances(x[:, rows], middles) @ size for rows in _columns(ids)])  # (c,) of Σ_i d_ij
+    return np.ceil(n * (cap + 1) - least * (1 - 2.0**-16)).astype(np.int64)  # distances are rounded down
+
+
+def _columns(ids: Array) -> Iterator[Array]:
+    """The ids in pieces that a table of distances to all groups has room for."""
+    return (ids[start : start + _PIECE] for start in range(0, len(ids), _PIECE))
+
+
+def _distances(x: Array, y: Array) -> Array:
+    """(n, m) between the columns of x (d, n) and y (d, m), in double precision."""
+    x = x.astype(np.float64)
+    return np.sqrt(np.maximum(np.square(x).sum(axis=0)[:, None] + np.square(y).sum(axis=0) - 2 * x.T @ y, 0))
+
+
 def greedy(
     x: Array,
     k: int,
@@ -181,7 +208,8 @@ def greedy(
     cover, keys = Cover(x, k, cap, tick), None
     ids = np.arange(x.shape[1], dtype=np.int32) if candidates is None else candidates.astype(np.int32)
     if seeds is None:
-        seeds = ids[[all_gains(x, cover.cells.cur, threads)[ids].argmax()]]
+        seeds = np.empty(1, np.int32)
+        kernels.pick(cover.cells, first_bounds(x, ids, cap), ids, seeds, 0, 1)
     cover.add(seeds)
     ids = np.setdiff1d(ids, seeds)  # who is left
     for stop in cover.stages(k):

@@ -202,6 +202,7 @@ class Correction(Method):
         self.transition = None if transition is None else check_transition(transition).tolist()
         self.warmup = None if warmup is None else checks.integer("warmup", warmup, 1)
         self.quantile = None if quantile is None else checks.number("quantile", quantile, 0, 1, ends="(]")
+        self.plans = transition is None and warmup is None
 
     def start(self, run: Run) -> None:
         size = run.num_classes

@@ -94,6 +94,7 @@ class CRUST(Wrapper):
         variant: str = "ours",
     ) -> None:
         super().__init__(inner)
+        self.plans = True  # the warm-up is a share of them, where they are few
         if any(isinstance(part, CRUST) for part in inner.modules()):
             raise InputError(f"crust cannot wrap {inner.title()}: it selects examples itself; take one of the two")
         auto = isinstance(fraction, str) and fraction == "auto"

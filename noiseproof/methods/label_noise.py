@@ -71,6 +71,7 @@ class LabelNoise(Wrapper):
         self._factor = schedule.parse(anneal)
         if self._factor.loss is not None:
             raise InputError(f"anneal goes by the epoch, not by the loss, got {anneal!r}; write e.g. 'anneal_at(0.5)'")
+        self.plans = inner.plans or self._factor.plans
         self._seen: Batch | None = None  # what the inner method saw in the current step
 
     def loss(self, run: Run, batch: Batch) -> Tensor:

@@ -314,6 +314,7 @@ class SparseOverParameterization(NoiseOptions, Method):
     """What SOP and SOP+ share: the noise model's place in the loop."""
 
     paper = "Liu et al. 2022"
+    plans = True  # u and v have moved by half of them
 
     def start(self, run: Run) -> None:
         visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))

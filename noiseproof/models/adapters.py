@@ -34,9 +34,16 @@ class _Unpack:
         return ((inputs, *args[1:]), kwargs) if isinstance(inputs, Tensor) else (args[1:], inputs | kwargs)
 
 
-def _logits(module: nn.Module, args: Any, returned: Any) -> Any:
+def logits_of(returned: Any) -> Any:
+    """The logits inside of what a model returns, which may be them, a dict with them, or an object with `.logits`."""
     if isinstance(returned, Tensor):
-        return None
-    if isinstance(returned, Mapping) and "logits" in returned:
-        return returned["logits"]
-    return getattr(returned, "logits", None)
+        return returned
+    return (
+        returned["logits"]
+        if isinstance(returned, Mapping) and "logits" in returned
+        else getattr(returned, "logits", None)
+    )
+
+
+def _logits(module: nn.Module, args: Any, returned: Any) -> Any:
+    return None if isinstance(returned, Tensor) else logits_of(returned)  # None: as it is

@@ -1,4 +1,4 @@
-"""Pre-training without labels: MoCo and SANE under the one training loop, and probes of what they learnt.
+"""Pre-training without labels: MoCo, SANE, SimCLR, BYOL, i-Mix under the one training loop, and probes of features.
 
 result = pretrain("resnet18", data, "sane", epochs=200, out="runs/sane")
 probe.knn(bank, labels, queries)                    class probabilities by nearest neighbours
@@ -7,9 +7,12 @@ fit("resnet18", noisy, "elr", init="runs/sane")     start any method from the ba
 
 from noiseproof.pretraining import probes
 from noiseproof.pretraining import probes as probe
+from noiseproof.pretraining.byol import BYOL
+from noiseproof.pretraining.imix import IMix
 from noiseproof.pretraining.moco import MoCo
 from noiseproof.pretraining.result import PretrainResult
 from noiseproof.pretraining.sane import SANE
+from noiseproof.pretraining.simclr import SimCLR
 from noiseproof.pretraining.train import build, pretrain
 
-__all__ = ["SANE", "MoCo", "PretrainResult", "build", "pretrain", "probe", "probes"]
+__all__ = ["BYOL", "SANE", "IMix", "MoCo", "PretrainResult", "SimCLR", "build", "pretrain", "probe", "probes"]

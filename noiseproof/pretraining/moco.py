@@ -18,7 +18,6 @@ and so has this.
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.method import Batch, Method, Run
+from noiseproof.methods import ema
 from noiseproof.models.inference import eval_mode
 from noiseproof.training import distributed
 
@@ -35,6 +35,12 @@ from noiseproof.training import distributed
 def embed(network: nn.Module, x: Tensor) -> Tensor:
     """Unit vectors (B, d) of inputs (B, …)."""
     return F.normalize(checks.single(network(x)), dim=1)
+
+
+def output_size(run: Run) -> int:
+    """d, the outputs of the network with its projection head, tried on two examples."""
+    with torch.no_grad(), eval_mode(run.models):
+        return run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
 
 
 def log_sigma(query: Tensor, bank: Tensor, temperature: float) -> Tensor:
@@ -104,11 +110,9 @@ class MomentumContrast(Method):
         self.keys: Tensor | None = None  # (s, d) of the step under way; in no checkpoint, as those lie between steps
 
     def start(self, run: Run) -> None:
-        self.target = copy.deepcopy(run.model).requires_grad_(False).train()
-        with torch.no_grad(), eval_mode(run.models):
-            dim = run.model(run.normalize(run.data.take(torch.arange(2)).to(run.device))).shape[1]
+        self.target = ema.follower(run.model)
         size = min(self.dictionary_size, len(run.data))
-        random = torch.randn(size, dim, generator=run.generator)
+        random = torch.randn(size, output_size(run), generator=run.generator)
         self.register_buffer("dictionary", F.normalize(random, dim=1))  # (b, d)
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.normalises = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.target.modules())
@@ -149,7 +153,7 @@ class MomentumContrast(Method):
     @torch.no_grad()
     def after_step(self, run: Run, batch: Batch) -> None:
         assert self.keys is not None
-        torch._foreach_lerp_(list(self.target.parameters()), list(run.model.parameters()), 1 - self.ema)
+        ema.follow(self.target, run.model, self.ema)
         push(self.dictionary, self.position, self.keys)
         self.keys = None
 

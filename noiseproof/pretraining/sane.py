@@ -99,6 +99,7 @@ class SANE(MomentumContrast):
     """
 
     name = "sane"
+    plans = True  # confidence grows over them
     paper = "Zhou et al. 2021"
     needs = "two views, or more"
     cost = "7/3×"
@@ -145,9 +146,7 @@ class SANE(MomentumContrast):
 
     def labels(self, run: Run, bank: Tensor, s: int) -> Tensor:
         """ỹ (s, s + b) of this moment."""
-        full, rest = divmod(len(run.data), run.batch_size)
-        steps = run.epochs * max(full + (rest > 1), 1)
-        mu = confidence(run.step, steps, self.m1, self.m2)
+        mu = confidence(run.step, run.total_steps, self.m1, self.m2)
         if mu == 0 or not (self.p or self.q):
             return torch.eye(s, len(bank), device=bank.device, dtype=bank.dtype)
         p, q = similarity_labels(bank, s, self.temperature, self.sharpness)

@@ -17,16 +17,19 @@ from noiseproof.errors import InputError, reason
 from noiseproof.method import Method, Run
 from noiseproof.models.inference import eval_mode
 from noiseproof.models.registry import check_weights
-from noiseproof.pretraining.moco import MoCo, MomentumContrast
+from noiseproof.pretraining.byol import BYOL
+from noiseproof.pretraining.imix import IMix
+from noiseproof.pretraining.moco import MoCo
 from noiseproof.pretraining.probes import PROBES, probe
 from noiseproof.pretraining.result import PretrainResult
 from noiseproof.pretraining.sane import SANE
+from noiseproof.pretraining.simclr import SimCLR
 from noiseproof.runs.loading import as_backbone
 from noiseproof.runs.trained import Features
 from noiseproof.training import distributed, setup
 from noiseproof.training.settings import Augment, Pretraining, verb
 
-METHODS: dict[str, type[MomentumContrast]] = {"moco": MoCo, "sane": SANE}
+METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (MoCo, SANE, SimCLR, BYOL, IMix)}
 SMALLEST_CROP = 96 / 224  # of the image's side: the last of the SANE paper's five sizes
 
 

@@ -16,7 +16,7 @@ from noiseproof.data.decisions import ids_of, keys
 from noiseproof.errors import InputError
 from noiseproof.reviewing.items import Items
 from noiseproof.reviewing.thumbnails import Picture, Thumbnails
-from noiseproof.reviewing.values import Values
+from noiseproof.runs.values import Values
 
 Embed = Callable[[LabeledData, Tensor], Tensor]  # rows (m,) of data -> (m, F), in which near means alike
 Cells = Callable[[str], dict[str, Any]]  # id -> what else a table says of the example, by column

@@ -91,6 +91,7 @@ class RunFolder:
         self.hint = hint or "go on by the same call with resume=True"
         self.writes = True  # of several processes only the main one does
         self._lock: BaseFileLock | None = None
+        self.lengthened = False  # whether it was resumed with more epochs
         self._spoilt = False  # whether the newest checkpoint is damaged
 
     def __enter__(self) -> RunFolder:
@@ -166,24 +167,36 @@ class RunFolder:
         self.ensure_free()
         versions = {"noiseproof": __version__, "torch": torch.__version__}
         config = versions | {"command": self.command, "call": call, "notes": notes or {}}
-        files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
+        self._write_config(config)
         files.write_text(self.path / HISTORY, "")
 
-    def resume(self, call: dict[str, Any], restore: Callable[[Path, dict[str, Any]], None]) -> None:
-        """Take up the run here, which must have been begun by the same `call`.
+    def _write_config(self, config: dict[str, Any]) -> None:
+        files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
+
+    def resume(
+        self, call: dict[str, Any], restore: Callable[[Path, dict[str, Any]], None], *, planned: str | None = None
+    ) -> None:
+        """Take up the run here, which must have been begun by the same `call`, but for more epochs.
 
         Args:
+            planned: what goes by the number of epochs, so that there can be no more of them; None: nothing.
             restore: puts the state that a file holds in place, or raises an InputError. Should the newest checkpoint
                 be damaged, it is called with the one before.
         """
         self.lock()
         saved = self.config()["call"]
+        self.lengthened = longer = type(epochs := saved.get("epochs")) is int and epochs < call.get("epochs", 0)
         for key in call:
-            if saved.get(key) != call[key]:
+            if saved.get(key) != call[key] and not (longer and key == "epochs"):
                 raise InputError(
                     f"{self.path} was begun with {key}={saved.get(key)!r}, this call has {call[key]!r}; "
                     f"resume with the same {key} or choose another folder"
                 )
+        if longer and planned is not None:
+            raise InputError(
+                f"{self.path} was planned for {epochs} epochs, and {planned} goes by that number; "
+                f"begin anew in another folder for {call['epochs']}"
+            )
         newest, previous = self.path / CHECKPOINT, self.path / PREVIOUS
         if not newest.exists() and previous.exists():  # killed while the newest was put in its place
             newest = previous
@@ -198,6 +211,10 @@ class RunFolder:
             for leftover in self.path.glob(".*.tmp"):  # of a save that was killed
                 leftover.unlink()
             self.write_history(state["history"])  # epochs after the checkpoint will be run again
+            if longer:
+                config = files.parse_json((self.path / CONFIG).read_bytes())
+                command = config["command"] and config["command"] | {"epochs": call["epochs"]}
+                self._write_config(config | {"command": command, "call": call})
 
     def _restored(self, path: Path, restore: Callable[[Path, dict[str, Any]], None]) -> dict[str, Any]:
         state = checkpoint.load(path)

@@ -1,7 +1,7 @@
 """The one loader of trained networks: from a run's folder, of `fit` or of `pretrain`, to what takes raw inputs.
 
 `load_model` gives a run's classifier, `load_backbone` its features without a head; `start_from` copies a backbone into
-networks that `fit` is about to train; `export` writes its weights under the names torchvision and timm use.
+networks that `fit` is about to train.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import checks, files, models
+from noiseproof import checks, models
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.device import pick_device
@@ -119,20 +119,6 @@ def untrained(architecture: str | None, normalize: Normalize, form: InputForm, s
         torch.manual_seed(seed)
         backbone = as_backbone(_build(architecture, form))
     return Features(backbone.to(device).eval(), normalize, form, architecture)
-
-
-def export(features: Features, path: str | Path) -> None:
-    """Write the backbone's weights as a plain safetensors file, under torchvision's and timm's names.
-
-    Our residual networks carry those names already (conv1, bn1, layer1.0.conv1, …); what is left out is the head, `fc`
-    there, so that `load_state_dict(weights, strict=False)` misses fc.* alone. A network built for small images has a
-    3×3 first convolution and no pooling: give torchvision's the same, or build with model "resnet50(stem='imagenet')".
-    Networks that torchvision does not have keep their own names.
-    """
-    from safetensors.torch import save_file
-
-    weights = {key: value.detach().cpu().contiguous().clone() for key, value in features.weights.items()}
-    files.write_atomically(Path(path), lambda temporary: save_file(weights, temporary, metadata={"format": "pt"}))
 
 
 def as_backbone(network: nn.Module) -> Backbone:

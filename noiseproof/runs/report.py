@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from noiseproof import files
-from noiseproof.auditing.values import SPEAKING, against, middles
 from noiseproof.data.augment import POLICIES, policy
 from noiseproof.data.labeled import is_table
 from noiseproof.errors import InputError
@@ -29,8 +28,9 @@ from noiseproof.runs.drawing import pixels
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
+from noiseproof.runs.values import Values
 
-_WIDEST, _ROWS = 1000, 10_000  # features of a row whose values are looked at; rows that say what is usual
+_WIDEST, _TEXT = 1000, 300  # features of a row whose values are looked at; characters shown of a text
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
 
 
@@ -185,24 +185,18 @@ def suspects(report: LabelReport, rows: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _words(report: LabelReport, rows: Sequence[int]) -> list[str]:
-    """Of rows of a table the values that speak against the label; nothing of images."""
+    """Of rows of a table their texts and the values that speak against the label; nothing of images."""
     data = report.data
-    if data is None or data.is_image or len(data.input_shape) != 1 or data.input_shape[0] > _WIDEST:
+    table = data is not None and is_table(data.inputs)
+    if data is None or not (table or (len(data.input_shape) == 1 and data.input_shape[0] <= _WIDEST)):
         return [""] * len(rows)
-    some = np.linspace(0, len(data) - 1, min(len(data), _ROWS)).astype(np.int64)
-    middle, spread = middles(data.take(torch.from_numpy(some)).numpy(), report.labels[some], data.num_classes)
-    encoded = is_table(data.inputs)  # its values are no longer those of the columns
-    if is_table(data.inputs):
-        names = [part.name for part in data.inputs.encoder.parts for _ in range(part.width)]
-    else:
-        names = list(data.feature_names or (f"x{j}" for j in range(data.input_shape[0])))
+    values = Values(data, report.labels, len(report.class_names))
     told = []
-    for i, values in zip(rows, data.take(torch.tensor(rows)).numpy(), strict=True):
-        given, other = middle[report.labels[i]], middle[report.suggested[i]]
-        speaks = against(values, given, other, spread)
-        chosen = [j for j in np.argsort(-speaks, kind="stable")[:3] if speaks[j] >= SPEAKING]
-        shown = [names[j] if encoded else f"{names[j]} {values[j]:.4g} (usual: {given[j]:.4g})" for j in chosen]
-        told.append(f"against it: {', '.join(dict.fromkeys(shown))}" if shown else "")
+    for i in rows:
+        found = values.of(i, int(report.labels[i]), int(report.suggested[i]), {})
+        texts = [one["value"][:_TEXT] for one in found if "given" not in one]
+        speak = [f"{one['name']} {one['value']} (usual: {one['given']})" for one in found if one.get("against")]
+        told.append(" · ".join(texts + ([f"against it: {', '.join(speak[:3])}"] if speak else [])))
     return told
 
 

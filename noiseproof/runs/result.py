@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
@@ -18,6 +18,9 @@ from noiseproof.runs.evidence import EVIDENCE, save_evidence
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.trained import Predictor
+
+if TYPE_CHECKING:
+    from noiseproof.runs.export import Exported
 
 
 def write_figures(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -68,6 +71,10 @@ class FitResult:
     def predict(self, inputs: Any) -> np.ndarray:
         """The likeliest class (n,) of raw inputs."""
         return self.predictor.predict(inputs)
+
+    def export(self, path: str | Path, **options: Any) -> Exported:
+        """Write the model as .onnx, .pt2 or .safetensors, with its normalisation; options as of `nf.export`."""
+        return self.predictor.export(path, **options)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The `last` epoch, the `best` by validation accuracy (absent without a validation set), the `final` model."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from noiseproof.data.sources import Inputs, take
 from noiseproof.models import Backbone
 from noiseproof.models.inference import block_size, eval_mode, probabilities
 from noiseproof.runs import checkpoint
+
+if TYPE_CHECKING:
+    from noiseproof.runs.export import Exported
 
 
 class _Trained:
@@ -45,6 +48,12 @@ class _Trained:
             for at in torch.arange(len(rows)).split(block_size(self.form.shape)):
                 answer[at] = ask(self.normalize(take(inputs, rows[at]).to(self.device))).float().cpu()
         return answer
+
+    def export(self, path: str | Path, **options: Any) -> Exported:
+        """Write it as .onnx, .pt2 or .safetensors, with its normalisation; options as of `nf.export`."""
+        from noiseproof.runs.export import export
+
+        return export(self, path, **options)  # type: ignore[arg-type]
 
     def _save(self, path: Path, **state: Any) -> None:
         """Write one safetensors file, atomically."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
@@ -12,8 +14,9 @@ from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
 from noiseproof.training import distributed, setup
 from noiseproof.training.evaluate import Evaluation, conclude
+from noiseproof.training.interrupt import Interrupted
 from noiseproof.training.settings import Fitting, verb
-from noiseproof.training.weights import Weighted
+from noiseproof.training.weights import Weighted, by_class
 
 
 def refuse_torchrun() -> None:
@@ -33,7 +36,7 @@ def fit(call: Fitting) -> FitResult:
 
     Raises:
         InputError: a mistake in the arguments, in one sentence.
-        Interrupted: Ctrl-C; the run is saved if `out` was given.
+        Interrupted: Ctrl-C; the run is saved if `out` was given, and `.result` is what it has come to.
     """
     refuse_torchrun()
     parts, method = setup.Setup(call), build_method(call.method)
@@ -41,6 +44,7 @@ def fit(call: Fitting) -> FitResult:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
     data, val, given_test = (setup.as_tokens(name, getattr(call, name), call.model) for name in ("data", "val", "test"))
     train, held_out, rows = setup.split_validation(data, val, call.seed)
+    train = by_class(train, call.class_weight)
     method = method if train.weights is None else Weighted(method)
     checks.require(len(train) >= 2, "data", call.data, "two examples or more")
     test = setup.match("test", given_test, train)
@@ -63,13 +67,23 @@ def fit(call: Fitting) -> FitResult:
         loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
         loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))
-        with torch.enable_grad():
-            kept = loop.train()
-        architecture = model if isinstance(model, str) else None
-        result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
-        if parts.folder is not None:
-            result.save(parts.folder.path, score_test=call.score_test)
-    return result
+
+        def results(kept: int | None = None) -> FitResult:
+            architecture = model if isinstance(model, str) else None
+            result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
+            if parts.folder is not None:
+                result.save(parts.folder.path, score_test=call.score_test)
+            return result
+
+        try:
+            with torch.enable_grad():
+                return results(loop.train())
+        except Interrupted as stop:
+            if stop.by_hand and run.history:
+                run.models.eval()
+                with suppress(KeyboardInterrupt):  # the second: nobody waits for results
+                    stop.result = results()
+            raise
 
 
 def _some(n: int, limit: int | None) -> Tensor | None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was asked to stop and did, after a whole step; its message says how to go on."""
+    """A run was asked to stop and did, after a whole step; its message says how to go on.
+
+    `by_hand`: by Ctrl-C, so that somebody may wait for results. `result`: those of the moment, if there are any.
+    """
+
+    def __init__(self, message: str, *, by_hand: bool = True) -> None:
+        super().__init__(message)
+        self.by_hand = by_hand
+        self.result: Any = None  # a FitResult
 
 
 class Signals:
@@ -19,6 +28,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.requested = False
+        self.by_hand = True
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Signals:
@@ -36,4 +46,4 @@ class Signals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self.by_hand = True, number == signal.SIGINT

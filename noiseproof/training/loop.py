@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -20,6 +21,7 @@ from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.structure import Damaged
 from noiseproof.training import distributed, optimizers, saved_state
 from noiseproof.training.batches import Batches, check_selection
+from noiseproof.training.callbacks import Callbacks
 from noiseproof.training.interrupt import Interrupted, Signals
 from noiseproof.training.progress import Progress
 from noiseproof.training.settings import Training
@@ -35,7 +37,7 @@ class Position:
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros(()))  # over the epoch's examples so far
     seconds: float = 0.0  # spent in steps
     epoch_seconds: float = 0.0
-    finished: bool = False
+    stopped: bool = False  # ended before its epochs were over: by the method, the schedule or a callback
 
     def to(self, device: torch.device) -> Position:
         """With what steps work on there; the order stays on the CPU."""
@@ -78,6 +80,7 @@ class Loop:
         # layers the caller put into eval mode inside a model in train mode, e.g. frozen batch norm, stay so
         self.frozen = [m for model in run.models if model.training for m in model.modules() if not m.training]
         self.position = Position().to(run.device)
+        self.callbacks = Callbacks(call.callbacks, call.track, None if folder is None else folder.path)
         self.saved = time.monotonic()
         self.debugs = distributed.debugs()
 
@@ -86,8 +89,11 @@ class Loop:
         if self.folder is None:
             return
         if self.call.resume:
-            self.folder.resume(description, self.restore)
+            self.folder.resume(description, self.restore, planned=self.planned())
             self.initial = self.folder.load_initial(self.initial)
+            if self.position.stopped and self.folder.lengthened:
+                ended = f"the run ended by itself after epoch {self.run.epoch}"
+                warnings.warn(f"{ended}; more epochs change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
             self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))
@@ -99,19 +105,38 @@ class Loop:
         self.progress.start(run, method.title())
         try:
             with Signals() as signals:
-                while not position.finished:
+                while not self.over():
                     if position.order is None:
                         self.begin_epoch()
                     self.steps(signals)
-                    position.finished, stop = distributed.anyone(self.end_epoch(), signals.requested)
-                    if stop and not position.finished:
-                        self.pause(stop)
+                    position.stopped, stop = distributed.anyone(self.end_epoch(), signals.requested)
+                    self.tell()
+                    if stop and not self.over():
+                        self.pause(signals)
             self.save()
         finally:
             self.progress.close()
+            self.callbacks.close()
         kept = method.finish(run)
         run.models.eval()
         return kept
+
+    def planned(self) -> str | None:
+        """What of the run goes by the number of its epochs, so that more cannot be added; None: nothing."""
+        return "its schedule" if self.rate.schedule.plans else "its method" if self.method.plans else None
+
+    def over(self) -> bool:
+        """Was the last epoch the last?"""
+        return self.position.stopped or self.run.epoch >= self.run.epochs
+
+    def tell(self) -> None:
+        """Tell the callbacks of the last epoch; one may end the run. Should one fail, the run is saved."""
+        hint = "pass out=... to be able to go on" if self.folder is None else self.folder.hint
+        try:
+            self.position.stopped |= distributed.from_main(lambda: self.callbacks.tell(self.run.history[-1], hint))
+        except InputError:
+            self.save()
+            raise
 
     def begin_epoch(self) -> None:
         """Choose and shuffle the examples of an epoch."""
@@ -169,7 +194,7 @@ class Loop:
             stop, due = distributed.anyone(signals.requested, self.is_due())
             if stop or due:
                 position.epoch_seconds += time.perf_counter() - began
-                self.pause(stop)
+                self.pause(signals if stop else None)
                 began = time.perf_counter()
         position.epoch_seconds += time.perf_counter() - began
 
@@ -187,17 +212,18 @@ class Loop:
             distributed.wait()
             self.saved = time.monotonic()
 
-    def pause(self, stop: bool) -> None:
+    def pause(self, asked: Signals | None) -> None:
         """Save between two steps; leave, if asked to."""
         self.save()
-        if stop:
+        if asked is not None:
             epoch = min(self.run.epoch + 1, self.run.epochs)
             where = f"stopped after step {self.run.step} (epoch {epoch} of {self.run.epochs})"
-            saved = "nothing was saved: pass out=... to be able to resume"
-            raise Interrupted(f"{where}; {saved if self.folder is None else f'saved; {self.folder.hint}'}")
+            unsaved = "nothing was saved: pass out=... to be able to resume"
+            saved = unsaved if self.folder is None else f"saved; {self.folder.hint}"
+            raise Interrupted(f"{where}; {saved}", by_hand=asked.by_hand)
 
     def end_epoch(self) -> bool:
-        """Evaluate, add the epoch's record to the history, and say whether it was the last."""
+        """Evaluate, add the epoch's record to the history, and say whether the run ends with it, early."""
         run, position = self.run, self.position
         assert position.order is not None
         loss = position.loss_sum.item() / len(position.order)
@@ -218,14 +244,14 @@ class Loop:
         self.rate.see_epoch(record)
         position.order = position.weight = None
         run.history.append(record)
-        over = self.method.stop(run) or run.epoch >= run.epochs or self.rate.ended(run.epoch)
+        stopped = self.method.stop(run) or self.rate.ended(run.epoch)
         record |= self.method.figures(run)
         if self.folder is not None:
             self.folder.log(record)
         self.progress.epoch(run)
         if self.debugs:
             self.check_replicas()
-        return over
+        return stopped
 
     def check_replicas(self) -> None:
         """All processes must hold the same networks, method, rate and random states."""

@@ -32,7 +32,7 @@ def check(
     """
     rate = {"running_loss": float, "lowest_loss": float, "drops": _COUNT, "annealed": float | None}
     position = {
-        "order": Tensor | None, "weight": Tensor | None, "batches_done": _COUNT, "finished": bool,
+        "order": Tensor | None, "weight": Tensor | None, "batches_done": _COUNT, "stopped": bool,
         "loss_sum": own["position"]["loss_sum"], "seconds": float, "epoch_seconds": float,
     }  # fmt: skip
     like = own | {
@@ -72,7 +72,7 @@ def _check_history(path: Path, state: dict[str, Any]) -> None:
     every = {*_EVERY_EPOCH, *(key for record in history for key in record if key.startswith(_MEASURED))}
     full = all(record.get(key) is not None for record in history for key in every)
     full = full and [record["epoch"] for record in history] == list(range(1, state["epoch"] + 1))
-    if not full or (state["position"]["finished"] and not history):
+    if not full or (state["position"]["stopped"] and not history):
         raise Damaged(path, "its history lacks an epoch or a figure")
 
 

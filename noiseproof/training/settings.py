@@ -12,7 +12,6 @@ field. Nothing heavy is imported here, so that `--help` answers at once.
 from __future__ import annotations
 
 import inspect
-import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from noiseproof import checks, schedules
 from noiseproof.errors import enough_memory
+from noiseproof.training import setting_checks as must
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from noiseproof.runs.folder import RunFolder
     from noiseproof.runs.trained import Features
     from noiseproof.training import optimizers
+    from noiseproof.training.callbacks import Callback
     from noiseproof.training.progress import Progress
 
 Model: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
@@ -90,95 +91,17 @@ def numbers(text: str) -> Any:
     return [int(part) for part in parts] if all(map(_is_whole, parts)) else text
 
 
+def weighted(text: str) -> Any:
+    """`cat:2,dog:0.5` as weights by name; what is none, as it is."""
+    pairs = [part.rpartition(":") for part in text.split(",")]
+    try:
+        return {name.strip(): float(weight) for name, _, weight in pairs if name} or text
+    except ValueError:
+        return text
+
+
 def _is_whole(text: str) -> bool:
     return text.isdecimal() and len(text) < 20  # longer ones are no sizes, and Python may refuse to read them
-
-
-# Checks
-
-
-positive = partial(checks.number, low=0, ends="()")
-below_one = partial(checks.number, low=0, high=1, ends="[)")
-from_zero, count, from_two = (partial(checks.integer, low=low) for low in (0, 1, 2))
-
-
-def _is(*kinds: type, allowed: str) -> Callable[[str, Any], Any]:
-    """The check of a value that must be of one of these kinds."""
-
-    def check(name: str, value: Any) -> Any:
-        checks.require(isinstance(value, kinds), name, value, allowed)
-        return value
-
-    return check
-
-
-def _batch_size(name: str, value: Any) -> int | str:
-    return (
-        "all" if isinstance(value, str) and value == "all" else checks.integer(name, value, 2, remedy="or pass 'all'")
-    )
-
-
-def _seed(name: str, value: Any) -> int:
-    return checks.integer(name, value, 0)
-
-
-def _schedule(name: str, value: Any) -> Any:
-    checks.require(isinstance(value, str) or callable(value), name, value, "text such as 'cosine', or a function")
-    schedules.of(value)
-    return value
-
-
-def _optimizer(name: str, value: Any) -> Any:
-    from noiseproof.training import optimizers
-
-    return optimizers.check(name, value)
-
-
-def _out(name: str, value: Any) -> Any:
-    known = (isinstance(value, str | Path) and "\0" not in str(value)) or hasattr(value, "ensure_free")
-    checks.require(known, name, value, "the path of a folder, or None")
-    return value
-
-
-def _init(name: str, value: Any) -> Any:
-    known = isinstance(value, str | Path) or hasattr(value, "weights")
-    checks.require(known, name, value, "the folder of a run, a .safetensors file, `Features`, or None")
-    return value
-
-
-def _augment(name: str, value: Any) -> Any:
-    each = value if isinstance(value, list | tuple) else [value]
-    known = len(each) > 0 and all(isinstance(one, str) or callable(one) for one in each)
-    checks.require(known, name, value, "the name of an augmentation, a function, or one of these for each view")
-    return value
-
-
-def _notes(name: str, value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        value = object()
-    checks.require(value is None or isinstance(value, dict), name, value, "a dict that JSON can hold, or None")
-    return value
-
-
-def _progress(name: str, value: Any) -> Any:
-    hooks = (getattr(value, hook, None) for hook in ("start", "step", "epoch", "close"))
-    known = isinstance(value, bool) or all(map(callable, hooks))
-    checks.require(known, name, value, "True, False, or an object with start, step, epoch and close")
-    return value
-
-
-def _sizes(name: str, value: Any) -> list[int]:
-    given = isinstance(value, list | tuple) and all(type(size) is int and size >= 1 for size in value)
-    checks.require(given, name, value, "whole numbers, 1 or more, e.g. 224,192,160,128,96")
-    return list(value)
-
-
-def _data(name: str, value: Any) -> LabeledData | float:
-    from noiseproof.data.readers.memory import as_data
-
-    return value if name == "val" and isinstance(value, int | float) else as_data(name, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,47 +117,69 @@ class Training:
     )  # fmt: skip
     data: LabeledData = field(
         kw_only=False,
-        metadata=about("The training set.", _data, panel=DATA, python="Or (X, y), a table, a dataset: see `load`."),
+        metadata=about(
+            "The training set.", must.dataset, panel=DATA, python="Or (X, y), a table, a dataset: see `load`."
+        ),
     )
-    epochs: int = setting(30, "Passes over the training set.", count, option=int)
+    epochs: int = setting(30, "Passes over the training set.", must.count, option=int)
     batch_size: int | str = setting(
-        128, "Examples in a step, or all.", _batch_size, option=str, parse=whole, metavar="INTEGER|all"
+        128, "Examples in a step, or all.", must.batch_size, option=str, parse=whole, metavar="INTEGER|all"
     )
-    lr: float = setting(0.05, "Learning rate.", positive, option=float)
-    momentum: float = setting(0.9, "Momentum (Adam: its first beta).", below_one, option=float)
+    lr: float = setting(0.05, "Learning rate.", must.positive, option=float)
+    momentum: float = setting(0.9, "Momentum (Adam: its first beta).", must.below_one, option=float)
     weight_decay: float = setting(5e-4, "Weight decay.", partial(checks.number, low=0), option=float)
     optimizer: optimizers.Choice = setting(
-        "sgd", "sgd, adam, adamw or adadelta.", _optimizer, option=str,
+        "sgd", "sgd, adam, adamw or adadelta.", must.optimizer, option=str,
         python="Or a class of torch.optim, or a function from parameters to an optimizer.",
     )  # fmt: skip
     schedule: str | Callable[[schedules.Clock], float] = setting(
-        "cosine", "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", _schedule,
+        "cosine", "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", must.schedule,
         option=str, python="Or a function of a `Clock`.",
     )  # fmt: skip
-    clip: float | None = setting(None, "Largest norm of the gradient.", checks.optional(positive), option=float | None)
+    clip: float | None = setting(
+        None, "Largest norm of the gradient.", checks.optional(must.positive), option=float | None
+    )
     precision: str = setting(
         "float32", "float32, bfloat16, or auto: bfloat16 where the device is fast at it.",
         partial(checks.choice, allowed=PRECISIONS), option=str,
     )  # fmt: skip
-    test: LabeledData | None = setting(None, "A test set, used to report only.", checks.optional(_data), panel=DATA)
-    seed: int = setting(0, "The same seed gives the same bits.", _seed, panel=RUN, option=int)
+    test: LabeledData | None = setting(
+        None, "A test set, used to report only.", checks.optional(must.dataset), panel=DATA
+    )
+    seed: int = setting(0, "The same seed gives the same bits.", must.seed, panel=RUN, option=int)
     device: str | torch.device = setting("auto", "auto, cpu, cuda, mps.", panel=RUN, option=str, determines=False)
     out: str | Path | RunFolder | None = setting(
-        None, "The run's folder; without it nothing is written.", checks.optional(_out), panel=RUN, determines=False
+        None, "The run's folder; without it nothing is written.", checks.optional(must.out), panel=RUN, determines=False
     )
     resume: bool = setting(
         False, "Continue the run in its folder, to the same bits as if it had never stopped.", checks.boolean,
         panel=RUN, determines=False,
     )  # fmt: skip
-    checkpoint_seconds: float = setting(60.0, "Save this often.", positive, panel=RUN, option=float, determines=False)
+    checkpoint_seconds: float = setting(
+        60.0, "Save this often.", must.positive, panel=RUN, option=float, determines=False
+    )
     checkpoint_steps: int | None = setting(
-        None, "Save every so many steps, too.", checks.optional(count), panel=RUN, option=int | None, determines=False
+        None,
+        "Save every so many steps, too.",
+        checks.optional(must.count),
+        panel=RUN,
+        option=int | None,
+        determines=False,
     )
     progress: bool | Progress = setting(
-        False, "True for a bar (a plain log when not on a terminal).", _progress, panel=RUN, determines=False
+        False, "True for a bar (a plain log when not on a terminal).", must.progress, panel=RUN, determines=False
     )
+    callbacks: Callback | Sequence[Callback] = setting(
+        (), "Functions of each epoch's record, a dict; one that returns True ends the run.", must.callbacks,
+        panel=RUN, determines=False,
+    )  # fmt: skip
+    track: str | None = setting(
+        None, "tensorboard: write the figures of each epoch for it, into the run's folder.",
+        checks.optional(partial(checks.choice, allowed=("tensorboard",))), panel=RUN, option=str | None,
+        determines=False,
+    )  # fmt: skip
     notes: dict[str, Any] | None = setting(
-        None, "Anything, as JSON, to keep in config.json.", _notes,
+        None, "Anything, as JSON, to keep in config.json.", must.notes,
         panel=RUN, determines=False,
     )  # fmt: skip
 
@@ -256,19 +201,23 @@ class Fitting(Training):
         "none",
         "none, weak, strong, crop, simclr, moco-cifar10, sane-strong; one for each view: weak,strong; auto is weak for "
         "colour images, with a strong second view.",
-        _augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
+        must.augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
     init: str | Path | Features | None = setting(
         None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
-        checks.optional(_init), option=str | None, python="Or its `Features`.",
+        checks.optional(must.init), option=str | None, python="Or its `Features`.",
+    )  # fmt: skip
+    class_weight: str | Mapping[Any, float] | None = setting(
+        None, "balanced, or how much classes count: cat:2,dog:0.5 (1 for the rest); examples: LabeledData(weights=…).",
+        checks.optional(must.class_weight), option=str | None, parse=weighted, python="Or a dict.",
     )  # fmt: skip
     val: LabeledData | float | None = setting(
         None, "Share of the training set to hold out, noise included; it picks the best epoch.",
-        checks.optional(_data), panel=DATA,
+        checks.optional(must.dataset), panel=DATA,
         option=float, command=0.1, python="Or a set of its own.",
     )  # fmt: skip
     eval_examples: int | None = setting(
-        10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(from_zero), panel=RUN,
+        10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(must.from_zero), panel=RUN,
         option=int, python="None: all.",
     )  # fmt: skip
     score_test: bool = setting(
@@ -282,33 +231,35 @@ class Pretraining(Training):
     """The settings of `pretrain`. The SANE paper: 2,000 epochs of CIFAR-10, the rest as given here."""
 
     method: str | Method = field(
-        default="sane", kw_only=False, metadata=about("sane, moco, or with options: 'sane(lam=0.5)'.", option=str)
+        default="sane",
+        kw_only=False,
+        metadata=about("sane, moco, simclr, byol, imix, or with options: 'sane(lam=0.5)'.", option=str),
     )
     epochs: int = 200
-    batch_size: int | str = setting(256, "Images in a step.", from_two, option=int)
+    batch_size: int | str = setting(256, "Images in a step.", must.from_two, option=int)
     lr: float = 0.03
     weight_decay: float = 1e-4
     augment: Augment = setting(
         "simclr",
         "Of the first two views: none, weak, strong, crop, simclr, moco-cifar10, sane-strong; or one for each view: "
         "simclr,weak.",
-        _augment, option=str, parse=listed,
+        must.augment, option=str, parse=listed,
     )  # fmt: skip
     mix_augment: str | None = setting(
         None, "Of the extra views of 'sane(crops=1)', e.g. sane-strong; by default as augment.",
-        _is(str, type(None), allowed="the name of an augmentation, or None"), option=str | None,
+        must.one_of_kinds(str, type(None), allowed="the name of an augmentation, or None"), option=str | None,
     )  # fmt: skip
     crop_sizes: Sequence[int] | None = setting(
         None, "Pixels of the extra views: 224,192,160,128,96; by default from the image's own down to 3/7 of it.",
-        checks.optional(_sizes), option=str | None, parse=numbers,
+        checks.optional(must.sizes), option=str | None, parse=numbers,
     )  # fmt: skip
-    dim: int = setting(128, "Outputs of the projection head.", from_two, option=int)
+    dim: int = setting(128, "Outputs of the projection head.", must.from_two, option=int)
     hidden: int | None = setting(
-        None, "Its hidden width; by default the number of features.", checks.optional(count), option=int | None
+        None, "Its hidden width; by default the number of features.", checks.optional(must.count), option=int | None
     )
     probe_every: int | None = setting(
         None, "Epochs between probes, k-NN and linear; by default twenty in a run; 0: none.",
-        checks.optional(from_zero), panel=RUN, option=int | None,
+        checks.optional(must.from_zero), panel=RUN, option=int | None,
     )  # fmt: skip
     probe_examples: int = setting(
         5000, "Training examples the probes know.", partial(checks.integer, low=10), panel=RUN, option=int

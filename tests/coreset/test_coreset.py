@@ -93,6 +93,17 @@ def test_lazy_has_the_objective_of_greedy_on_true_distances(n: int, share: float
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 63, 500])
+def test_no_gain_is_above_its_bound_before_the_first_pick(kind: str, n: int) -> None:
+    points = scaled(make(kind, n, 4, seed=n).numpy())
+    ids = np.arange(0, n, 2, dtype=np.int32)
+    bounds = greedy.first_bounds(points.x, ids, points.cap)
+    gains = greedy.all_gains(points.x, np.full(n, points.cap, np.int32))[ids]
+    assert (bounds >= gains).all()
+    assert (bounds - gains).mean() <= 0.3 * gains.mean() + n  # and not far above: nearly all are then left out
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "dims"), [(300, 10), (500, 5)])
 def test_the_graph_changes_nothing(kind: str, n: int, dims: int) -> None:
     """Large enough for cells and graph: the same picks as from all pairs, by a vectorised naive greedy."""

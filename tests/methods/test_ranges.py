@@ -19,10 +19,20 @@ BELOW_ONE = [0, INSIDE, MOST], [-LEAST, 1]  # [0, 1)
 UNIT = [0, INSIDE, 1], [-LEAST, 1 + LEAST]  # [0, 1]
 BETWEEN = [LEAST, MOST], [0, 1]  # (0, 1)
 COUNT = [1, 2, 40], [0, 1.5]
+FROM_ZERO = [0, 1, 40], [-1, 1.5]
 NEGATIVE = [-40.0, -LEAST], [0, LEAST]
 
 FIT = {
     "co_teaching(forget_rate={})": BELOW_ONE, "co_teaching(warmup={})": COUNT, "co_teaching(exponent={})": POSITIVE,
+    "co_teaching_plus(forget_rate={})": BELOW_ONE, "co_teaching_plus(warmup={})": COUNT,
+    "co_teaching_plus(agree={})": FROM_ZERO, "decoupling(warmup={})": FROM_ZERO, "decoupling(least={})": UNIT,
+    "jocor(forget_rate={})": BELOW_ONE, "jocor(lam={})": UNIT, "jocor(warmup={})": COUNT,
+    "elr_plus(beta={})": BELOW_ONE, "elr_plus(lam={})": NOT_NEGATIVE, "elr_plus(alpha={})": POSITIVE,
+    "elr_plus(ema={})": BELOW_ONE, "elr_plus(ramp={})": UNIT,
+    "dividemix(warmup={})": COUNT, "dividemix(threshold={})": BELOW_ONE, "dividemix(temperature={})": UP_TO_ONE,
+    "dividemix(alpha={})": POSITIVE, "dividemix(lam_u={})": NOT_NEGATIVE, "dividemix(ramp={})": NOT_NEGATIVE,
+    "dividemix(lam_r={})": NOT_NEGATIVE, "dividemix(penalty={})": NOT_NEGATIVE,
+    "dividemix(views={})": ([1, 16], [0, 17]),
     "forward(warmup={})": COUNT, "backward(quantile={})": UP_TO_ONE,
     "crust(ce, fraction={})": UP_TO_ONE, "crust(ce, warmup={})": COUNT, "crust(ce, every={})": COUNT,
     "crust(ce, selection='central', mixup={})": NOT_NEGATIVE,
@@ -40,6 +50,8 @@ FIT = {
 }  # fmt: skip
 PRETRAIN = {
     "moco(temperature={})": POSITIVE, "moco(dictionary_size={})": COUNT, "moco(ema={})": UNIT, "moco(groups={})": COUNT,
+    "simclr(temperature={})": POSITIVE, "byol(ema={})": UNIT, "byol(hidden={})": COUNT, "byol(rate={})": POSITIVE,
+    "imix(alpha={})": POSITIVE, "imix(ema={})": UNIT,
     "sane(lam={})": UNIT, "sane(sharpness={})": UP_TO_ONE, "sane(m1={})": NOT_NEGATIVE, "sane(m2={})": NOT_NEGATIVE,
     "sane(kappa={})": POSITIVE, "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
 }  # fmt: skip

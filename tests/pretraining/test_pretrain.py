@@ -20,6 +20,7 @@ from noiseproof.pretraining.moco import crowded
 from noiseproof.pretraining.report import settings
 from noiseproof.pretraining.train import probe_sets, projection_head
 from noiseproof.runs import loading
+from noiseproof.runs.export import write_weights
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.loading import load_model
 from noiseproof.runs.trained import Features
@@ -201,7 +202,7 @@ def norm_names(at: str, channels: int) -> dict[str, tuple[int, ...]]:
 def test_exported_weights_have_torchvisions_names(name, kind, depths, tmp_path):
     backbone = models.build(f"{name}", (3, 224, 224), 10)
     normalize = Normalize([0.5] * 3, [0.2] * 3)
-    loading.export(Features(backbone, normalize, InputForm((3, 224, 224))), tmp_path / "w.safetensors")
+    write_weights(Features(backbone, normalize, InputForm((3, 224, 224))), tmp_path / "w.safetensors")
     expected = {"conv1.weight": (64, 3, 7, 7)} | norm_names("bn1", 64)
     inputs = 64
     for stage, blocks in enumerate(depths, start=1):

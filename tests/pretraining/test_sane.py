@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from test_contract import KillAt, Killed, assert_same, without_times
 from noiseproof.data import load
 from noiseproof.data.augment import RandomResizedCrop
 from noiseproof.errors import InputError
-from noiseproof.method import Batch
+from noiseproof.method import Batch, Run
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.methods.refine import confidence
 from noiseproof.pretraining import SANE, MoCo, build, pretrain, report
@@ -84,7 +83,7 @@ def test_mu_rises_over_the_steps_that_the_loop_makes(monkeypatch, n, each):
     """A last batch of one joins its neighbour; a data set smaller than a batch is one."""
     asked = []
     monkeypatch.setattr("noiseproof.pretraining.sane.confidence", lambda *given: asked.append(given) or 0.0)
-    state = SimpleNamespace(data=range(n), batch_size=32, epochs=5, step=2)
+    state = Run(None, range(n), 10, 5, 32, None, None, None, step=2)
     labels = SANE(m1=0.5, m2=10).labels(state, torch.zeros(4, 2), 3)
     assert asked == [(2, 5 * each, 0.5, 10)]
     assert torch.equal(labels, torch.eye(3, 4))  # without confidence, one-hot

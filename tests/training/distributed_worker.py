@@ -14,7 +14,7 @@ from torch import nn
 
 from noiseproof.data import load
 from noiseproof.method import Batch, Run
-from noiseproof.pretraining import SANE, MoCo, pretrain
+from noiseproof.pretraining import SANE, MoCo, SimCLR, pretrain
 from noiseproof.training import distributed
 from noiseproof.training.interrupt import Interrupted
 
@@ -30,7 +30,8 @@ def gradients(folder: Path) -> None:
     """The loss over two halves of a batch, averaged, has the gradient of the loss over the whole."""
     distributed.join()
     data = load("digits").split(0.9, seed=0)[0].subset(torch.arange(16))
-    for method in (MoCo(dictionary_size=12), MoCo(dictionary_size=12, symmetric=True), SANE(mixup="none", m1=1.0)):
+    twice = MoCo(dictionary_size=12, symmetric=True)
+    for method in (MoCo(dictionary_size=12), twice, SANE(mixup="none", m1=1.0), SimCLR()):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 5)).double()
         views = tuple(torch.rand(16, 1, 8, 8, dtype=torch.float64) for _ in range(2))
@@ -58,10 +59,12 @@ def gradients(folder: Path) -> None:
             own.after_step(run, Batch(views, index % 10, index, None))
             if alone:
                 distributed.world = world
-            found.append(([parameter.grad for parameter in one.parameters()], own.dictionary))
+            found.append(
+                ([parameter.grad for parameter in one.parameters()], getattr(own, "dictionary", torch.ones(1)))
+            )
         for a, b in zip(found[0][0], found[1][0], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-        if not method.symmetric:  # whose keys are of both views: in another order
+        if method is not twice:  # whose keys are of both views: in another order
             torch.testing.assert_close(found[0][1], found[1][1])
         assert same_everywhere(found[1][1])
 
@@ -94,6 +97,15 @@ def whole(folder: Path) -> None:
     assert torch.equal(again_weights, weights)
 
 
+def rivals(folder: Path) -> None:
+    """Other methods hold the same networks in both processes, and their own learnables too."""
+    data = load("digits").split(0.9, seed=0)[0]
+    for method in ("simclr", "byol", "imix(dictionary_size=64)"):
+        result = pretrain("mlp(widths=[16])", data, method, **{**OPTIONS, "epochs": 2, "probe_every": 0})
+        held = (*result.backbone.parameters(), *result.method.parameters())
+        assert same_everywhere(torch.cat([one.flatten() for one in held])), method
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"gradients": gradients, "whole": whole}[sys.argv[1]](Path(sys.argv[2]))
+    {"gradients": gradients, "rivals": rivals, "whole": whole}[sys.argv[1]](Path(sys.argv[2]))

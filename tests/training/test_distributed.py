@@ -30,6 +30,11 @@ def test_halves_of_a_batch_have_the_gradient_of_the_whole(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
+def test_other_methods_are_the_same_in_both_processes(tmp_path: Path) -> None:
+    done = torchrun(WORKER, "rivals", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_run_of_two_processes_stops_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
     done = torchrun(WORKER, "whole", tmp_path)
     assert done.returncode == 0, done.stderr

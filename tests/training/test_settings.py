@@ -54,6 +54,8 @@ WRONG = {
     "schedule": ("cosin", 3, None), "clip": (0, "x"), "precision": ("float8", None, 3), "seed": (-1, 2**63, 0.5, None),
     "checkpoint_seconds": (0, None), "checkpoint_steps": (0, 1.5), "out": (5, ["run"]), "resume": (1, None, "yes"),
     "progress": (3, "yes", None), "notes": ("text", [1]), "eval_examples": (-1, "all"),
+    "class_weight": ("even", 2, {}, {"0": -1}, {"0": 0, "1": 0}), "callbacks": (3, [print, 1], "print"),
+    "track": ("mlflow", 1),
 }  # fmt: skip
 
 

@@ -80,3 +80,26 @@ def test_a_subset_keeps_its_weights_and_a_resumed_run_its_own(tmp_path: Path) ->
 def test_bad_weights(weights: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         nf.LabeledData(X, Y, weights=weights)
+
+
+def test_balanced_classes_weigh_alike_and_a_resumed_run_knows_it(tmp_path: Path) -> None:
+    labels = np.array([0] * 30 + [1] * 10)
+    method = Seen()
+    result = nf.fit("mlp", (X, labels), method, epochs=1, class_weight="balanced", out=tmp_path)
+    weight = method.weight.double().numpy()
+    assert weight[labels == 0].sum() == pytest.approx(weight[labels == 1].sum())
+    np.testing.assert_allclose(weight * 0 + result.run.data.weights.numpy(), 40 / (2 * np.bincount(labels))[labels])
+    for other in (None, {"0": 2}):
+        with pytest.raises(InputError, match="was begun with"):
+            nf.fit("mlp", (X, labels), Seen(), epochs=1, class_weight=other, out=tmp_path, resume=True)
+
+
+def test_weights_of_classes_and_of_examples_multiply() -> None:
+    given = np.where(np.arange(40) < 20, 1.0, 3.0)
+    result = nf.fit("mlp", nf.LabeledData(X, Y, weights=given), "ce", epochs=1, class_weight={1: 2})
+    np.testing.assert_allclose(result.run.data.weights.numpy(), given * np.where(Y == 1, 2, 1))
+    names = nf.LabeledData(X, np.where(Y == 1, "cat", "dog"))
+    found = nf.fit("mlp", names, "ce", epochs=1, class_weight={"cat": 2}).run.data
+    np.testing.assert_allclose(found.weights.numpy(), np.where(Y == 1, 2, 1))
+    with pytest.raises(InputError, match="unknown class in class_weight 'cow'; choose from cat, dog"):
+        nf.fit("mlp", names, "ce", epochs=1, class_weight={"cow": 2})
