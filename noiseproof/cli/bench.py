@@ -26,7 +26,9 @@ METHODS = "ce,gce,elr,sop,early_stop(ce)"
 
 
 @app.command(epilog=EXAMPLES)
-@with_options(Fitting, Source, without=("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test"))
+@with_options(
+    Fitting, Source, without=("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track")
+)
 def bench(
     data: Annotated[
         list[str] | None, typer.Argument(help="One data set or several, as of fit.", show_default=False)
