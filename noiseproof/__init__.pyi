@@ -6,6 +6,7 @@ from . import methods as methods
 from . import models as models
 from .data import LabeledData as LabeledData
 from .data import augment as augment
+from .data import indexed as indexed
 from .data import load as load
 from .data import load_pair as load_pair
 from .data import noise as noise
