@@ -42,7 +42,7 @@ def bench(
             panel=DATA,
         ),
     ] = None,
-    seeds: Annotated[int, option("Runs of each method.", panel=RUN, min=1)] = 3,
+    seeds: Annotated[int, option("Runs of each method.", panel=RUN, min=1, max=1000)] = 3,
     features: Annotated[
         str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
     ] = None,

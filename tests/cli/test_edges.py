@@ -29,6 +29,8 @@ GOOD = {  # a call of each verb that would do; nothing is trained
     "fit": ["t.csv", "--epochs", "1"],
     "predict": ["run", "t.csv"],
     "audit": ["t.csv"],
+    "bench": ["t.csv", "--epochs", "1", "--seeds", "1"],
+    "export": ["run", "model.safetensors"],
     "pretrain": ["photos.npz", "--epochs", "1", "--model", "cnn3", "--batch-size", "4"],
     "probe": ["run", "--no-random"],
     "jacobian": ["run", "--examples", "5"],
@@ -97,7 +99,7 @@ def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: l
     for name in names:
         out = (
             []
-            if option == "--out" or verb in ("predict", "probe", "jacobian", "corrupt", "review")
+            if option == "--out" or verb in ("predict", "export", "probe", "jacobian", "corrupt", "review")
             else ["--out", f"out-{name}"]
         )
         code, err = call(verb, *GOOD[verb], *out, option, EDGES[name])
