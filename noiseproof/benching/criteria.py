@@ -13,11 +13,15 @@ the noise rate (posterior.rate_interval).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from noiseproof.auditing import posterior
+from noiseproof.benching.statistics import rank_correlation
 
 NAMES = {  # as tables have them
     "agreed": "agreement with held-out labels",
@@ -51,3 +55,42 @@ def score(said: Mapping[str, np.ndarray], labels: np.ndarray) -> dict[str, dict[
             "high": min(1.0, float(accuracy.max()) + error),
         }
     return found
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a criterion has done where the truth is known."""
+
+    correlation: float  # of its order of the methods with the true one, Spearman's, in the mean over runs of a grid
+    near: float  # share of the runs in which its pick lies within a point of the best method
+    regret: float  # points of its pick below the best, in the mean
+    worst: float
+    runs: int
+
+
+def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence[str] | None = None) -> Record | None:
+    """How a criterion has chosen among methods, by the results of a grid; None where these do not have it.
+
+    Args:
+        methods: the candidates; the best is that of all methods there are. None: all are candidates.
+    """
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for record in records:
+        cell, figures = record["cell"], record["figures"]
+        if cell["budget"] == "epochs" and figures.get("kept") is not None and figures.get(name) is not None:
+            same = json.dumps([cell["source"], cell["noise"], cell["limit"], cell["seed"]], sort_keys=True)
+            groups.setdefault(same, {})[cell["method"]] = figures
+    correlations, regrets = [], []
+    for group in groups.values():
+        there = [one for one in group if methods is None or one in methods]
+        if len(there) < 3:
+            continue
+        truth, score = ([group[one][key] for one in there] for key in ("kept", name))
+        correlation = rank_correlation(score, truth)
+        correlations += [] if correlation is None else [correlation]
+        best = max(figures["kept"] for figures in group.values())
+        regrets.append(100 * (best - truth[int(np.argmax(score))]))
+    if not regrets or not correlations:
+        return None
+    near = float(np.mean(np.array(regrets) <= 1.0))
+    return Record(float(np.mean(correlations)), near, float(np.mean(regrets)), max(regrets), len(regrets))

@@ -30,6 +30,7 @@ GOOD = {  # a call of each verb that would do; nothing is trained
     "predict": ["run", "t.csv"],
     "audit": ["t.csv"],
     "bench": ["t.csv", "--epochs", "1", "--seeds", "1"],
+    "compare": ["t.csv", "--epochs", "1"],
     "export": ["run", "model.safetensors"],
     "pretrain": ["photos.npz", "--epochs", "1", "--model", "cnn3", "--batch-size", "4"],
     "probe": ["run", "--no-random"],
