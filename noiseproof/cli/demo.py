@@ -86,8 +86,8 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     console.print(f"The labels, by auto: {found(shown.report)}", highlight=False)
     known = shown.report.summary()["known"]
     console.print(
-        f"By the true labels, {100 * known['precision']:.0f} % of those are wrong, and {100 * known['recall']:.0f} % of "
-        "the wrong ones are among them.",
+        f"By the true labels, {100 * known['precision']:.0f} % of those are wrong, and {100 * known['recall']:.0f} % "
+        "of the wrong ones are among them.",
         highlight=False,
     )
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
