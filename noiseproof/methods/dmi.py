@@ -61,7 +61,7 @@ class DMI(Method):
     the rate 1e-6 where that had up to 1e-2, and keeps the best epoch again.
 
     Args:
-        scale: of the loss, above 0; ten times the default lost all classes but one on digits.
+        scale: of the loss, above 0; ten times the default ended at chance on digits.
         warmup: epochs of cross-entropy, at least 1; None: a twentieth of all, at least 5.
 
     Raises:
