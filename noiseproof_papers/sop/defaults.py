@@ -11,12 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from noiseproof.benching.trial import find_wrong
 from noiseproof.data import noise as corruption
 from noiseproof.training.fit import fit
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, group, spreads
-from noiseproof_papers.fits import Trained, cell, find_wrong, sets
+from noiseproof_papers.fits import Trained, cell, sets
 
 NOISE = ("symmetric:0", "symmetric:0.2", "symmetric:0.4", "symmetric:0.6", "asymmetric:0.4", "pair:0.3", "instance:0.3")
 KINDS = ("right", "wrong")
