@@ -71,7 +71,8 @@ class Loop:
         method.start(run)
         method.to(run.device)
         distributed.share(method)
-        optimizer = optimizers.build(call.optimizer, run.models, call.lr, call.momentum, call.weight_decay)
+        rates = (call.lr, call.momentum, call.weight_decay, call.backbone_rate)
+        optimizer = optimizers.build(call.optimizer, run.models, *rates)
         self.optimizers = [optimizer, *method.optimizers()]
         self.base_lr = [group["lr"] for group in optimizer.param_groups]
         self.rate = schedules.Rate(schedule, run.epochs)
