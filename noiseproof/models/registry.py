@@ -141,7 +141,8 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
         with enough_memory():
             make = partial(entry.make, input_shape, num_classes, **options)
             if options or math.prod(input_shape) > _USUAL or num_classes > _USUAL:
-                check_weights(f"model {name!r}", make)
+                unfilled = {key: value for key, value in options.items() if key != "pretrained"}
+                check_weights(f"model {name!r}", partial(entry.make, input_shape, num_classes, **unfilled))
             return make()
     except InputError:
         raise
