@@ -20,7 +20,7 @@ _TOLD = 3  # names in a sentence
 
 
 def start_with(networks: Iterable[nn.Module], path: str | Path) -> None:
-    """Fill networks with the weights of a file, .safetensors or .pth; what is left out is said in a warning.
+    """Fill networks with the weights of a file, .safetensors or .pth; a warning says what beside the head is left out.
 
     Raises:
         InputError: it cannot be read, or is of another network.
@@ -91,7 +91,7 @@ def fill(network: nn.Module, weights: dict[str, Tensor], source: str) -> None:
     fresh = [name for name in own if name not in taken and not name.endswith(_COUNTER)]
     unused = [name for name in weights if name not in own]
     told = ([f"fresh are {_some(fresh)}"] if fresh else []) + ([f"unused are {_some(unused)}"] if unused else [])
-    if told:
+    if unused or set(fresh) - set(odd):  # a head of other classes alone is no news
         warnings.warn(f"of {source} {len(taken)} of {len(weights)} tensors were taken; {'; '.join(told)}", stacklevel=2)
 
 
