@@ -2,7 +2,12 @@
 
 A folder of JPEGs of 224×224 pixels, batches of 128; the model is replaced by a pause of 100 ms, as if a GPU computed.
 The rate of `fit` with images that stay encoded (read ahead in a thread) and with a Dataset (two workers), each divided
-by the rate with all of them in memory, in turn.
+by the rate with all of them in memory, epoch by epoch in turn.
+
+On a machine with other work the pause is as long as ever, and decoding waits for a core. So two more columns: the
+processor time of a batch (in memory that of the loop alone; decoding, which goes on during the pause, keeps up where
+all of it is less than the cores have in that time), and the share of their time that this process's threads waited
+for a core (from /proc): a ratio next to a large one says little.
 
     python benchmarks/streaming.py --count 20000
 """
@@ -16,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 from common import machine, show, write
 from PIL import Image
@@ -26,15 +32,28 @@ import noiseproof as nf
 SIDE, BATCH = 224, 128
 
 
+class Clock:
+    """Processor seconds so far of this process and its children, and seconds that its threads waited for a core."""
+
+    def __init__(self) -> None:
+        own = psutil.Process()
+        self.spent = sum(sum(one.cpu_times()[:2]) for one in (own, *own.children()))
+        stats = [task.read_text().split() for task in Path("/proc/self/task").glob("*/schedstat")]
+        self.ran, self.queued = (sum(int(one[at]) for one in stats) / 1e9 for at in (0, 1))
+
+
 class Pause(nn.Module):
     """A network that computes elsewhere for 100 ms."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(2))
+        self.clocks: list[Clock] = []  # at each training batch
 
     def forward(self, x: Tensor) -> Tensor:
-        time.sleep(0.1)
+        if self.training:
+            self.clocks.append(Clock())
+            time.sleep(0.1)
         return self.bias.expand(len(x), 2)
 
 
@@ -64,37 +83,55 @@ def make(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def rate(data: nf.LabeledData) -> float:
-    """Examples per second of the second epoch: the first warms up."""
-    result = nf.fit(Pause(), data, "ce", epochs=2, batch_size=BATCH, eval_examples=0)
-    return result.history[-1]["examples_per_second"]
+def epoch(data: nf.LabeledData) -> dict[str, float]:
+    """An epoch of `fit`: examples per second, processor seconds of a batch, and the share of waiting for a core."""
+    pause = Pause()
+    result = nf.fit(pause, data, "ce", epochs=1, batch_size=BATCH, eval_examples=0, augment="none")
+    first, last = pause.clocks[0], pause.clocks[-1]
+    ran, queued = last.ran - first.ran, last.queued - first.queued
+    return {
+        "rate": result.history[-1]["examples_per_second"],
+        "spent": (last.spent - first.spent) / (len(pause.clocks) - 1),
+        "waited": queued / max(queued + ran, 1e-9),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=2560)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="keep the images here, and use them again")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        paths = make(Path(place), args.count)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = args.folder or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        paths = sorted(place.rglob("*.jpg"))
+        paths = paths if len(paths) == args.count else make(place, args.count)
         sources = {
             "in memory": nf.load(place),
             "encoded, a thread ahead": nf.load(place, memory_limit=1),
             "Dataset, 2 workers": nf.load(Photos(paths), memory_limit=1, workers=2),
         }
-        rates = {name: [] for name in sources}
+        found = {name: [] for name in sources}
         for _ in range(args.rounds):
             for name, data in sources.items():
-                rates[name].append(rate(data))
-    base = np.array(rates["in memory"])
-    ratios = {name: np.array(found) / base for name, found in rates.items()}
-    rows = [
-        [name, f"{np.median(rates[name]):,.0f}", f"{np.median(r):.2f}", f"{r.min():.2f} … {r.max():.2f}"]
-        for name, r in ratios.items()
-    ]
+                found[name].append(epoch(data))
+    column = {name: {key: np.array([one[key] for one in each]) for key in each[0]} for name, each in found.items()}
+    base = column["in memory"]["rate"]
+    rows = []
+    for name, own in column.items():
+        ratio = own["rate"] / base
+        rows.append(
+            [
+                name, f"{np.median(own['rate']):,.0f}", f"{np.median(ratio):.2f}",
+                f"{ratio.min():.2f} … {ratio.max():.2f}", f"{own['rate'].max() / base.max():.2f}",
+                f"{1000 * np.median(own['spent']):.0f}", f"{100 * np.median(own['waited']):.0f} %",
+            ]
+        )  # fmt: skip
+    header = ["", "images/s", "ratio", "over rounds", "of the best", "processor ms a batch", "waits for a core"]
     load = os.getloadavg()[0]
-    show(f"{args.count:,} JPEGs, batch {BATCH}, load {load:.1f}", ["", "images/s", "ratio", "over rounds"], rows)
-    write("streaming", {"count": args.count, "rates": rates, "load": load, "machine": machine()})
+    show(f"{args.count:,} JPEGs, batch {BATCH}, load {load:.1f}, {os.cpu_count()} cores", header, rows)
+    write("streaming", {"count": args.count, "found": found, "load": load, "machine": machine()})
 
 
 if __name__ == "__main__":

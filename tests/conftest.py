@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -15,6 +16,12 @@ from noiseproof.data import LabeledData, load, noise
 def _one_thread():
     """The machine that runs the tests should not decide how sums are ordered."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Features of images are kept; not those of tests."""
+    os.environ["NOISEPROOF_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

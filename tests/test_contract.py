@@ -23,6 +23,8 @@ from noiseproof.training.progress import Silent
 
 SYMMETRIC = [[0.64 if i == j else 0.04 for j in range(10)] for i in range(10)]  # 40 % noise, as in conftest.py
 OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an epoch it diverges
+INCV = ["incv(ce)", "incv(elr)", "incv(co_teaching(forget_rate=0.1))"]
+EPOCHS = dict.fromkeys(["dmi", *INCV], 20)  # of several trainings, or one that only goes on from another
 PLAIN = [OPTIONS.get(name, name) for name, cls in methods.registry().items() if not issubclass(cls, Wrapper)]
 WRAPPED = [f"{name}(ce)" for name, cls in methods.registry().items() if issubclass(cls, Wrapper)]
 STACKS = ["early_stop(elr, patience=2)", "early_stop(co_teaching(forget_rate=0.4))", "early_stop(early_stop(mixup))"]
@@ -40,6 +42,8 @@ STACKS += [
     "early_stop(ce, criterion='distance(0.25)')",
     "early_stop(ce, criterion='knee')",
 ]
+STACKS += ["early_stop(self_adaptive)", "label_noise(self_adaptive)", "crust(joint)", "pull(pes)"]
+STACKS += [*INCV[1:], "early_stop(cores(consistency=1.0))", "label_noise(d2l)"]
 STACKS += [
     "early_stop(dividemix(warmup=1))",
     "dividemix(warmup=2, views=1)",
@@ -105,7 +109,7 @@ def assert_same(a, b, where=""):
 
 @pytest.mark.parametrize("method", ALL)
 def test_trains_and_reports(digits, method):
-    result = train(digits, method, epochs=6)
+    result = train(digits, method, epochs=EPOCHS.get(method, 6))
     for record in result.history:
         assert all(math.isfinite(value) for value in record.values())
         keys = {"loss", "lr", "distance", "train_accuracy", "train_true_accuracy", "train_memorised", "val_accuracy"}

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SKIP = "<!-- no test -->"  # on the line before a fence: a block that only illustrates
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OTHERS = ("lightning", "transformers", "skorch")  # libraries of extras, whose pages are skipped where they are absent
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
 
 
@@ -63,7 +65,14 @@ WITH_CODE = [path for path in PAGES if any(python_blocks(path.read_text(encoding
 @pytest.mark.parametrize("path", WITH_CODE, ids=name_of)
 def test_python_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page(path)
+    code = "".join(block.code for block in python_blocks(path.read_text(encoding="utf-8")))
+    others = [name for name in OTHERS if re.search(rf"^(import|from) {name}\b", code, re.MULTILINE)]
+    with warnings.catch_warnings():
+        if others:
+            warnings.simplefilter("ignore")  # theirs
+        for name in others:
+            pytest.importorskip(name)
+        run_page(path)
 
 
 def test_pages_with_code_are_found() -> None:

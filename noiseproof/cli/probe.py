@@ -99,7 +99,7 @@ def _write_doubts(path: Path, trained: Features, known: LabeledData, asked: Labe
     import torch
 
     from noiseproof.pretraining import probes
-    from noiseproof.training.evaluate import audit_run
+    from noiseproof.training.run_audit import audit_run
 
     bank, classes = trained(known), known.num_classes
     own = probes.knn(bank, known.labels, k=k, num_classes=classes)

@@ -4,6 +4,7 @@ from noiseproof.data import noise
 from noiseproof.data.augment import Normalize
 from noiseproof.data.corrupt import corrupt_table
 from noiseproof.data.images import LazyImages
+from noiseproof.data.indexed import indexed
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.packing import Tokens
 from noiseproof.data.readers import load, load_labels, load_pair, read_label_file
@@ -16,6 +17,7 @@ __all__ = [
     "Normalize",
     "Tokens",
     "corrupt_table",
+    "indexed",
     "load",
     "load_labels",
     "load_pair",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from noiseproof.data.images import LazyImages
 from noiseproof.data.input_checks import TEXT, as_array, columns_of, parse_inputs, texts_in, whole_columns
@@ -76,6 +77,8 @@ class InputForm:
         """
         if isinstance(inputs, LabeledData):
             return self.match("the data", inputs).inputs
+        if isinstance(inputs, Dataset | DataLoader):
+            raise InputError(f"inputs must be what is asked about, got {type(inputs).__name__}; pass nf.load(dataset)")
         if self.packing is not None:
             return self._packed(inputs)
         if len(self.shape) == 3 and (pictures := images_in(inputs)) is not None:
@@ -198,8 +201,13 @@ class InputForm:
 def images_in(inputs: Any) -> list[Any] | None:
     """Paths of image files, or images of Pillow's, one or several, as a list; None for anything else."""
     given = inputs if isinstance(inputs, list | tuple) else [inputs]
-    pictures = bool(given) and all(isinstance(one, str | os.PathLike) or hasattr(one, "getbands") for one in given)
-    return [Path(one) if isinstance(one, str | os.PathLike) else one for one in given] if pictures else None
+    if not given or not all(isinstance(one, str | os.PathLike) or hasattr(one, "getbands") for one in given):
+        return None
+    pictures = [Path(one) if isinstance(one, str | os.PathLike) else one for one in given]
+    for one in pictures:
+        if isinstance(one, Path) and one.is_dir():
+            raise InputError(f"{one} is a folder; pass the images in it: list(Path({str(one)!r}).rglob('*.jpg'))")
+    return pictures
 
 
 def _picture_name(picture: Any) -> str:

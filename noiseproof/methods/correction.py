@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Selection
+from noiseproof.methods import _warmup
 
 _QUANTILE = 0.97  # the authors' outlier filter
 _FLOOR = 1e-6  # smallest entry of an estimated matrix: no label that occurs is impossible
@@ -178,17 +179,8 @@ class BackwardLoss(nn.Module):
         return checks.reduce(backward_loss(logits, label, self.inverse), self.reduction)
 
 
-def _default_warmup(epochs: int) -> int:
-    """A twentieth of a run, but five epochs or half of a shorter run.
-
-    The estimate wants a network that has learned the classes and not yet the noise: on digits with 40 % symmetric noise
-    the mean of T's diagonal, 0.6 in truth, was 0.63, 0.69, 0.74 and 0.93 after 5, 10, 20 and 33 of 100 epochs.
-    """
-    return min(max(5, epochs // 20), max(1, epochs // 2))
-
-
 class Correction(Method):
-    """What the two corrections share: a transition matrix, given or estimated after some epochs of cross-entropy."""
+    """What corrections share: a transition matrix, given or estimated after some epochs of cross-entropy."""
 
     paper = "Patrini et al. 2017"
 
@@ -200,7 +192,7 @@ class Correction(Method):
         if transition is not None and (warmup is not None or quantile is not None):
             raise InputError("warmup and quantile are for estimating a transition; leave them out where one is given")
         self.transition = None if transition is None else check_transition(transition).tolist()
-        self.warmup = None if warmup is None else checks.integer("warmup", warmup, 1)
+        self.warmup = _warmup.option(warmup)
         self.quantile = None if quantile is None else checks.number("quantile", quantile, 0, 1, ends="(]")
         self.plans = transition is None and warmup is None
 
@@ -210,16 +202,14 @@ class Correction(Method):
             raise InputError(
                 f"transition must be {size} x {size} (num_classes={size}), got {len(self.transition)} rows"
             )
-        if self.warmup is not None and self.warmup >= run.epochs:
-            raise InputError(f"warmup must be below epochs={run.epochs}, got {self.warmup}; nothing would be corrected")
+        _warmup.check(self.warmup, run.epochs)
         self.register_buffer("matrix", torch.eye(size))  # (K, K)
         self.register_buffer("known", torch.tensor(self.transition is not None))  # given, or estimated by now
         if self.transition is not None:
             self.use(torch.tensor(self.transition))
 
     def before_epoch(self, run: Run) -> Selection | None:
-        warmup = _default_warmup(run.epochs) if self.warmup is None else self.warmup
-        if not self.known and run.epoch >= warmup:
+        if not self.known and run.epoch >= _warmup.length(self.warmup, run.epochs):
             share = torch.bincount(run.data.labels, minlength=run.num_classes) / len(run.data)  # (K,)
             # a rare class has fewer examples than the top 3 %: its anchor must lie among them
             quantile = (1 - share / 2).clamp_min(_QUANTILE) if self.quantile is None else self.quantile
@@ -235,10 +225,10 @@ class Correction(Method):
         logits = checks.single(run.model(batch.views[0]))
         if not self.known:
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
-        return batch.mean(self.corrected(logits, batch.label))
+        return batch.mean(self.corrected(run, logits, batch.label))
 
     @abstractmethod
-    def corrected(self, logits: Tensor, label: Tensor) -> Tensor:
+    def corrected(self, run: Run, logits: Tensor, label: Tensor) -> Tensor:
         """The corrected loss of each example: (B, K), (B,) to (B,)."""
 
 
@@ -264,7 +254,7 @@ class ForwardCorrection(Correction):
     def __init__(self, *, transition: Any = None, warmup: int | None = None, quantile: float | None = None) -> None:
         super().__init__(transition=transition, warmup=warmup, quantile=quantile)
 
-    def corrected(self, logits: Tensor, label: Tensor) -> Tensor:
+    def corrected(self, run: Run, logits: Tensor, label: Tensor) -> Tensor:
         return forward_loss(logits, label, self.matrix)
 
 
@@ -303,5 +293,5 @@ class BackwardCorrection(Correction):
         super().use(transition)
         self.inverse.copy_(invert(self.matrix))
 
-    def corrected(self, logits: Tensor, label: Tensor) -> Tensor:
+    def corrected(self, run: Run, logits: Tensor, label: Tensor) -> Tensor:
         return backward_loss(logits, label, self.inverse)

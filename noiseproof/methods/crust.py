@@ -29,8 +29,9 @@ from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection, Wrapper
+from noiseproof.methods._selected import share_right
 from noiseproof.methods.mixup import sample_lam
-from noiseproof.models.backbone import Backbone
+from noiseproof.models.backbone import as_backbone
 from noiseproof.models.inference import in_mode
 
 SELECTIONS = ("smallest", "central", "trimmed", "medoids")
@@ -179,16 +180,12 @@ class CRUST(Wrapper):
         if self.variant == "ours":
             predicted = run.predict()  # (n, K)
             return last_layer_gradients(predicted, label), predicted.argmax(dim=1)
-        if not isinstance(run.model, Backbone):
-            raise InputError(
-                f"variant='authors' needs a network of features and a head, got {type(run.model).__name__}; derive it "
-                "from noiseproof.models.Backbone, or leave out variant"
-            )
+        model = as_backbone(run.model, "variant='authors'")
         assert run.inputs is not None
         found = []
         with in_mode(run.model, training=True):  # as theirs, which also moves the running statistics
             for part in torch.arange(len(label)).tensor_split(-(-len(label) // run.batch_size)):
-                rows, logits = feature_gradients(run.model, run.inputs(part)[0], label[part].to(run.device))
+                rows, logits = feature_gradients(model, run.inputs(part)[0], label[part].to(run.device))
                 found.append((rows.cpu(), logits.argmax(dim=1).cpu()))
         rows, guess = (torch.cat(parts) for parts in zip(*found, strict=True))
         return rows, guess
@@ -241,10 +238,7 @@ class CRUST(Wrapper):
 
     def figures(self, run: Run) -> dict[str, float]:
         """The share of right labels among the selected, where that is known."""
-        wrong, figures = run.data.wrong, super().figures(run)
-        if wrong is None or not self.rounds or self.chosen.all():
-            return figures
-        return figures | {"selected_right": 1 - float(wrong[self.chosen.cpu()].float().mean())}
+        return super().figures(run) | share_right(run, self.chosen)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
         """The inner method's, else the predictions; an example that was seldom selected is suspicious.

@@ -171,10 +171,7 @@ class NoiseModel(nn.Module):
         """L_CE of each example (B,), without its weight; in train mode, `step` then moves its u and v.
 
         An example's weight is that of its losses, and so of the derivatives by its u and v; but no visit counts for
-        more than one, which the rates are made for.
-
-        Args:
-            logits: (B, K), label: (B,), index: (B,), weight: (B,) or None.
+        more than one, which the rates are made for. Of logits (B, K), label (B,), index (B,), weight (B,) or None.
         """
         p = logits.softmax(dim=1)
         u, v = self.rows(index, label, p)
@@ -194,8 +191,8 @@ class NoiseModel(nn.Module):
         """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
+        rate_u, rate_v = self.options.rates(lr, sum(len(index) for index, *_ in self.pending))
         for index, label, du, dv in self.pending:
-            rate_u, rate_v = self.options.rates(lr, len(index))
             self.move(index, label, -rate_u * du, -rate_v * dv)
         self.pending.clear()
 
@@ -263,6 +260,7 @@ class SOPLoss(NoiseOptions, nn.Module):
         lr_u, lr_v, variant, visits, std, full_u: see `NoiseOptions`. With numbers for lr_u or lr_v and variant="paper",
             `step` must be told the network's learning rate.
         reduction: "mean", "sum" or "none"; seed: of the initial u and v.
+        accumulate: batches between two calls of `step`, where gradients are accumulated; they move u and v as one.
 
     Raises:
         InputError: an argument outside its range.
@@ -273,12 +271,14 @@ class SOPLoss(NoiseOptions, nn.Module):
     _: KW_ONLY
     reduction: str = "mean"
     seed: int = 0
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.guard = IndexGuard(self.num_examples, repeats=True, relabel=self.full_u)
         self.num_classes = checks.integer("num_classes", self.num_classes, 2)
         self.reduction = checks.reduction(self.reduction)
+        self.accumulate = checks.integer("accumulate", self.accumulate, 1)
         generator = torch.Generator().manual_seed(checks.integer("seed", self.seed, 0))
         self.model = NoiseModel(self.num_examples, self.num_classes, self.noise_options(), generator)
 
@@ -290,19 +290,19 @@ class SOPLoss(NoiseOptions, nn.Module):
             index: (B,) int64, positions in the full training set; repeats are allowed.
 
         Raises:
-            InputError: a malformed batch, an index with another label than before, a second batch without a `step()`.
+            InputError: a malformed batch, an index with another label than before, no `step()` in time.
         """
         logits = checks.logits_and_label(logits, label, self.num_classes)
         self.guard(index, label)
-        if self.model.pending and self.training and torch.is_grad_enabled():
+        if len(self.model.pending) >= self.accumulate and self.training and torch.is_grad_enabled():
             raise InputError(
-                "a second training batch came without a step, so u and v stand still and this is plain cross-entropy; "
-                "add criterion.step() after loss.backward(), or criterion.eval() where you only look"
+                "a training batch came without a step, so u and v stand still and this is plain cross-entropy; add "
+                "criterion.step() after loss.backward() (accumulate=k: every k), criterion.eval() where you only look"
             )
         return checks.reduce(self.model(logits, label, index), self.reduction)
 
     def step(self, lr: float | None = None) -> None:
-        """Move u and v of the examples of the last batch; `lr`: the network's learning rate, for the paper's rates."""
+        """Move u and v of the last examples; `lr`: the network's learning rate, for the paper's rates."""
         self.model.step(lr)
 
     def noise(self) -> Tensor:

@@ -14,8 +14,12 @@ def adapt(module: nn.Module, packing: Packing | None = None) -> nn.Module:
     """Let a module take rows of `packing` as the tensors they stand for, and give logits (B, K) alone.
 
     By hooks, so that it stays the same module, with its own names of weights. It may return an object with `.logits`,
-    as those of Hugging Face's transformers do, or a dict with them.
+    as those of Hugging Face's transformers do, or a dict with them. Of what `torch.compile` made it is the module
+    inside, compiled in place: its weights keep their names, and it is still of its own class.
     """
+    if isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+        inner._compiled_call_impl = module.dynamo_ctx(inner._call_impl)  # type: ignore[operator]
+        module = inner
     for handle in vars(module).pop("_noiseproof", ()):
         handle.remove()
     handles = [module.register_forward_hook(_logits)]

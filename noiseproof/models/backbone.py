@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from noiseproof.errors import InputError
+
 
 class Backbone(nn.Module, ABC):
     """A network in two parts, so that methods can read penultimate activations and probes can replace the head.
@@ -23,6 +25,20 @@ class Backbone(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))  # (B, K)
+
+
+def as_backbone(model: nn.Module, who: str) -> Backbone:
+    """`model`, if it has features and a head; `who` needs them.
+
+    Raises:
+        InputError: it has not.
+    """
+    if not isinstance(model, Backbone):
+        raise InputError(
+            f"{who} needs a network of features and a head, got {type(model).__name__}; derive it from "
+            "noiseproof.models.Backbone, or take another method"
+        )
+    return model
 
 
 def he_init(model: nn.Module) -> None:

@@ -16,7 +16,6 @@ from noiseproof.runs.label_report import LabelReport, Part, assemble
 EVIDENCE = "evidence.npz"
 _ARRAYS = {
     "labels": "i",
-    "part": "i",
     "predicted": "f",
     "transition": "f",
     "fitted": "f",
@@ -26,18 +25,13 @@ _ARRAYS = {
 
 
 def save_evidence(path: Path, report: LabelReport) -> None:
-    """Write the predictions (float16), the fitted noise models and the splits of a run's report, atomically."""
-    n, K = len(report), len(report.class_names)
-    part, predicted = np.zeros(n, np.int8), np.empty((n, K), np.float16)
-    for number, one in enumerate(report.parts):
-        part[one.rows], predicted[one.rows] = number, one.evidence[0]
-    models = [one.model for one in report.parts]
+    """Write the predictions (float16), the fitted noise model and the splits of a run's report, atomically."""
+    [(_, model, evidence)] = report.parts
     arrays = {
         "labels": report.labels,
-        "part": part,
-        "predicted": predicted,
-        "transition": np.stack([model.transition for model in models]),
-        "fitted": np.array([[model.exponents[0], model.sharpness, model.odds] for model in models]),
+        "predicted": np.stack([one.astype(np.float16) for one in evidence]),
+        "transition": model.transition,
+        "fitted": np.append(model.exponents, model.sharpness),
         "interval": np.array(report.interval),
         "split": np.asarray(report.split).astype(str),
     }
@@ -61,8 +55,8 @@ def read_evidence(run: Path, data: LabeledData) -> LabelReport:
     with damage(f"{path} is damaged", "run fit again"), open(path, "rb") as file:
         stored = np.load(file, allow_pickle=False)
         arrays = {name: stored[name] for name in _ARRAYS}
-    labels, part, predicted = arrays["labels"], arrays["part"], arrays["predicted"].astype(np.float32)
-    shapes = _shapes(len(data), data.num_classes, len(arrays["fitted"]))
+    labels, fitted = arrays["labels"], arrays["fitted"]
+    shapes = _shapes(len(data), data.num_classes, fitted.size - 1)
     sound = all(arrays[name].dtype.kind == kind for name, kind in _ARRAYS.items())
     if not sound or any(arrays[name].shape != shape for name, shape in shapes.items()):
         raise InputError(
@@ -70,22 +64,18 @@ def read_evidence(run: Path, data: LabeledData) -> LabelReport:
         )
     if not np.array_equal(labels, data.labels.numpy()):
         raise InputError(f"the labels of the data are not those the run in {run} was begun with; run fit again")
-    parts = []
-    for number, (fitted, transition) in enumerate(zip(arrays["fitted"], arrays["transition"], strict=True)):
-        rows = np.flatnonzero(part == number)
-        exponent, sharpness, odds = fitted.tolist()
-        model = NoiseModel(np.array([exponent], np.float32), transition, sharpness, odds)
-        parts.append(Part(rows, model, [predicted[rows]]))
+    model = NoiseModel(fitted[:-1].astype(np.float32), arrays["transition"], float(fitted[-1]))
+    part = Part(np.arange(len(labels)), model, list(arrays["predicted"].astype(np.float32)))
     low, high = arrays["interval"].tolist()
     truth = None if data.true_labels is None else data.true_labels.numpy()
     return assemble(
-        labels, data.class_names, parts, (low, high),
+        labels, data.class_names, [part], (low, high),
         ids=data.ids, split=arrays["split"].astype(object), true_labels=truth, data=data,
     )  # fmt: skip
 
 
-def _shapes(n: int, K: int, parts: int) -> dict[str, Sequence[int]]:
+def _shapes(n: int, K: int, models: int) -> dict[str, Sequence[int]]:
     return {
-        "labels": (n,), "part": (n,), "predicted": (n, K), "transition": (parts, K, K), "fitted": (parts, 3),
-        "interval": (2,), "split": (n,),
+        "labels": (n,), "predicted": (models, n, K), "transition": (K, K), "fitted": (models + 1,), "interval": (2,),
+        "split": (n,),
     }  # fmt: skip

@@ -179,7 +179,7 @@ def cross_fitted(
     """Out-of-sample predictions (n, K) of networks trained by `fit`, each on four fifths of the data."""
     from noiseproof.training.fit import fit
 
-    settings = {"eval_examples": 0, "seed": seed} | training
+    settings: dict[str, Any] = {"eval_examples": 0, "audit_features": "none", "seed": seed} | training
 
     def predict(rest: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = fit(model, data.subset(rest), method, **settings)

@@ -6,17 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.auditing import posterior
 from noiseproof.auditing.scales import on_scale_of
 from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
 from noiseproof.method import Beliefs, Method, Predictions, Run
 from noiseproof.models.inference import losses, predictions
-from noiseproof.runs.label_report import LabelReport, Part, assemble
 from noiseproof.runs.result import FitResult
 from noiseproof.runs.trained import Predictor
-
-_ENOUGH = 50  # examples, at least, to know a noise rate by
+from noiseproof.training.run_audit import audit_run, others_say
 
 
 class Tally:
@@ -110,8 +107,12 @@ def conclude(
     test: LabeledData | None,
     architecture: str | None,
     kept: int | None,
+    features: str = "auto",
 ) -> FitResult:
-    """The result of a finished run on `data`, whose `rows` were trained on and held out; `kept`: of which epoch."""
+    """The result of a finished run on `data`, whose `rows` were trained on and held out.
+
+    `kept`: of which epoch; `features`: what its audit goes by beside the networks, as of `others_say`.
+    """
     final: dict[str, float] = {"epoch": kept or run.epoch}
     said: dict[str, Tensor] = {}  # predictions (m, K)
     for name, one in (("train", run.data), ("val", run.val), ("test", test)):
@@ -126,35 +127,12 @@ def conclude(
     if rows[1] is not None and run.val is not None:
         beliefs = _interleave(rows[0], trained, rows[1], _untrained(said["val"], run.val.labels, trained))
         split[rows[1].numpy()] = "val"
-    report = audit_run(data, evaluate.parts(run, rows, predicted), split)
+    report = audit_run(data, evaluate.parts(run, rows, predicted), split, others_say(data, features))
     tested = None if test is None else audit_run(test, [(torch.arange(len(test)), said["test"])], "test")
     predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
         report, test, tested, kept,
-    )  # fmt: skip
-
-
-def audit_run(data: LabeledData, evidence: list[tuple[Tensor, Tensor]], split: np.ndarray | str) -> LabelReport:
-    """Which labels are wrong by what networks said of them, in parts: (positions, predictions) of each.
-
-    Predictions of examples that were trained on agree with too many labels, and of a few examples held out not all
-    confusions are seen: either way some noise is missed. All parts have as many wrong labels, so that of each is raised
-    to the highest rate found.
-    """
-    labels = data.labels.numpy()
-    parts = []
-    for rows, probability in evidence:
-        said = [probability.numpy()]
-        parts.append(Part(rows.numpy(), posterior.fit(labels[rows.numpy()], said), said))
-    rates = [float(model.wrong(said, labels[rows]).mean()) for rows, model, said in parts]
-    rate = max((one for one, part in zip(rates, parts, strict=True) if len(part.rows) >= _ENOUGH), default=rates[0])
-    parts = [Part(rows, posterior.raised(model, labels[rows], said, rate), said) for rows, model, said in parts]
-    interval = posterior.rate_interval(labels[parts[0].rows], parts[0].evidence, rate)
-    where = np.full(len(data), split, dtype=object) if isinstance(split, str) else split
-    truth = None if data.true_labels is None else data.true_labels.numpy()
-    return assemble(
-        labels, data.class_names, parts, interval, ids=data.ids, split=where, true_labels=truth, data=data
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def fit(call: Fitting) -> FitResult:
 
         def results(kept: int | None = None) -> FitResult:
             architecture = model if isinstance(model, str) else None
-            result = conclude(run, method, evaluate, data, rows, test, architecture, kept)
+            result = conclude(run, method, evaluate, data, rows, test, architecture, kept, call.audit_features)
             if parts.folder is not None:
                 result.save(parts.folder.path, score_test=call.score_test)
             return result

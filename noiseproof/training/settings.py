@@ -43,6 +43,7 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
+AUDIT_FEATURES = ("auto", "inputs", "imagenet", "none")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SAME = object()
 
@@ -230,6 +231,11 @@ class Fitting(Training):
     eval_examples: int | None = setting(
         10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(must.from_zero), panel=RUN,
         option=int, python="None: all.",
+    )  # fmt: skip
+    audit_features: str = setting(
+        "auto", "What the closing audit of the labels goes by beside the network's own word: auto, inputs, imagenet "
+        "(features of a frozen network) or none.", partial(checks.choice, allowed=AUDIT_FEATURES), panel=RUN,
+        option=str, determines=False,
     )  # fmt: skip
     score_test: bool = setting(
         False, "List the labels of the test set in labels.parquet, too.", checks.boolean, panel=RUN, option=bool,

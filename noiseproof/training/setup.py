@@ -111,7 +111,9 @@ class Setup:
         told = {name: getattr(self.call, name) for name in chosen} | {"method": method.describe(), "data": run.data}
         return {
             **{name: describe(value) for name, value in (told | resolved).items()},
-            "model": type(model).__name__ if isinstance(model, nn.Module) else describe(model),
+            "model": type(getattr(model, "_orig_mod", model)).__name__
+            if isinstance(model, nn.Module)
+            else describe(model),
             "weights": sum(parameter.numel() for parameter in run.models.parameters()),
             "shapes_crc": zlib.crc32(repr(shapes).encode()),
         }
@@ -185,8 +187,8 @@ def build_models(model: Model, count: int, data: LabeledData, device: torch.devi
     if len({id(one) for one in built}) < count:
         raise InputError(f"this method trains {count} networks, the function made one twice; let it make a new one")
     if not isinstance(model, str):
-        for one in built:
-            adapt(one, data.inputs.packing if isinstance(data.inputs, Packed) else None)
+        packing = data.inputs.packing if isinstance(data.inputs, Packed) else None
+        built = [adapt(one, packing) for one in built]
     modules = nn.ModuleList(built).to(device)
     lazy = any(map(is_lazy, modules.parameters()))  # of unknown shape until the first forward pass
     if data.is_image and not lazy and models.prefers_channels_last(modules, device):

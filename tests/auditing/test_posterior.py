@@ -97,17 +97,6 @@ def test_known_examples_are_anchors() -> None:
     assert np.abs(told.transition - T).mean() < np.abs(untold.transition - T).mean()
 
 
-def test_odds_are_raised_to_a_rate_and_never_lowered() -> None:
-    labels, _, p = world(n=3000, noise=0.2)
-    model = posterior.fit(labels, [p])
-    rate = float(model.wrong([p], labels).mean())
-    higher = posterior.raised(model, labels, [p], rate + 0.15)
-    assert higher.wrong([p], labels).mean() == pytest.approx(rate + 0.15, abs=1e-3)
-    assert posterior.raised(model, labels, [p], rate / 2) is model
-    order = [np.argsort(one.wrong([p], labels), kind="stable") for one in (model, higher)]
-    assert (order[0] == order[1]).mean() > 0.99  # odds keep the order
-
-
 def test_the_interval_holds_the_rate() -> None:
     for noise in (0.05, 0.3):
         labels, _, p = world(n=3000, noise=noise, sharp=4.0)

@@ -23,6 +23,15 @@ FROM_ZERO = [0, 1, 40], [-1, 1.5]
 NEGATIVE = [-40.0, -LEAST], [0, LEAST]
 
 FIT = {
+    "cores(beta={})": NOT_NEGATIVE, "cores(consistency={})": NOT_NEGATIVE, "cores(warmup={})": COUNT,
+    "d2l(lam={})": NOT_NEGATIVE, "d2l(neighbours={})": ([2, 3], [1, 2.5]), "d2l(window={})": ([2, 3], [1]),
+    "dmi(scale={})": POSITIVE, "dmi(warmup={})": COUNT, "pes(warmup={})": COUNT,
+    "incv(ce, rounds={})": COUNT, "incv(ce, share={})": BETWEEN, "incv(ce, remove={})": ([True, False], [1]),
+    "joint(alpha={})": NOT_NEGATIVE, "joint(beta={})": NOT_NEGATIVE, "joint(memory={})": COUNT,
+    "mentornet(percentile={})": BETWEEN, "mentornet(decay={})": BELOW_ONE, "mentornet(band={})": NOT_NEGATIVE,
+    "mentornet(dropout={})": BELOW_ONE, "mentornet(warmup={})": COUNT, "joint(warmup={})": COUNT,
+    "self_adaptive(alpha={})": BELOW_ONE, "self_adaptive(warmup={})": COUNT,
+    "t_revision(lr={})": NOT_NEGATIVE, "t_revision(quantile={})": UP_TO_ONE, "t_revision(warmup={})": COUNT,
     "co_teaching(forget_rate={})": BELOW_ONE, "co_teaching(warmup={})": COUNT, "co_teaching(exponent={})": POSITIVE,
     "co_teaching_plus(forget_rate={})": BELOW_ONE, "co_teaching_plus(warmup={})": COUNT,
     "co_teaching_plus(agree={})": FROM_ZERO, "decoupling(warmup={})": FROM_ZERO, "decoupling(least={})": UNIT,

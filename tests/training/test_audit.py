@@ -152,8 +152,10 @@ def test_a_run_is_audited_and_read_again(noisy: nf.LabeledData, tmp_path) -> Non
     report = nf.audit(result)
     np.testing.assert_array_equal(report.scores, result.report.scores)
     assert report.summary()["known"]["f1"] > 0.93
-    rates = [report.scores[report.split == name].mean() for name in ("train", "val")]
-    assert rates[0] == pytest.approx(rates[1], rel=0.15)  # one scale for both
+    assert noisy.wrong is not None
+    for name in ("train", "val"):  # each has its own rate, by chance, and it is found
+        rows = report.split == name
+        assert report.scores[rows].mean() == pytest.approx(noisy.wrong.numpy()[rows].mean(), abs=0.02)
     table = pq.read_table(tmp_path / "run" / "labels.parquet").to_pydict()
     assert table["probability_wrong"] == sorted(table["probability_wrong"], reverse=True)
     by_id = dict(zip(table["id"], table["suggested"], strict=True))
@@ -167,14 +169,6 @@ def test_a_run_is_audited_and_read_again(noisy: nf.LabeledData, tmp_path) -> Non
     (tmp_path / "run" / "evidence.npz").write_bytes(b"PK\x03\x04")
     with pytest.raises(InputError, match="damaged"):
         read_evidence(tmp_path / "run", noisy)
-
-
-def test_examples_that_are_not_looked_at_in_every_epoch_are_judged_too(noisy: nf.LabeledData) -> None:
-    some = nf.fit("mlp", noisy, "elr", epochs=10, val=0.1, eval_examples=300)
-    assert len(some.report.parts) == 3
-    assert some.report.summary()["known"]["f1"] > 0.8
-    none = nf.fit("mlp", noisy, "elr", epochs=2, eval_examples=0)
-    assert len(none.report.parts) == 1
 
 
 def test_the_command(tmp_path, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from noiseproof.data.columns import to_arrow
 from noiseproof.data.datasets import LABEL_KEYS, is_dataset, read_dataset
@@ -73,13 +74,15 @@ def _as_it_is(source: Any, options: Options, name: str) -> LabeledData:
         if len({len(column) for column in columns.values()}) != 1:
             raise InputError(f"the columns of {name} differ in length, or there are none; make them alike")
         return of_table(Path(type(source).__name__), pa.table(columns), options)
-    if is_dataset(source):
+    if is_dataset(source) or _are_items(source):
         options.refuse("a dataset", "image_column", "feature_columns", "kinds", "image_size")
         parts = read_dataset(source, options.label_column, options.memory_limit, options.workers)
         return LabeledData(parts.pop("inputs"), parts.pop("labels"), **parts)
     hint = "wrap arrays as LabeledData(inputs, labels)"
     if hasattr(source, "dataset"):
         hint = "pass its dataset: the order of the examples is drawn here"
+    elif isinstance(source, Iterator | IterableDataset):
+        hint = "its items have no positions: give it __len__ and __getitem__, or pass list(…) of (input, label)"
     raise InputError(f"{name} must be {_WHAT}, got {type(source).__name__}; {hint}")
 
 
@@ -95,6 +98,11 @@ def _of_tensors(source: Mapping[str, Any], options: Options) -> LabeledData:
     if len(rest) == 1 and "input_ids" not in rest:
         return LabeledData(next(iter(rest.values())), source[label])
     return LabeledData(Packed.of(rest), source[label])
+
+
+def _are_items(given: Any) -> bool:
+    """Whether this is a list of items as a dataset gives them: (input, label), or dicts."""
+    return isinstance(given, list) and len(given) > 2 and isinstance(given[0], tuple | Mapping)
 
 
 def _is_frame(given: Any) -> bool:

@@ -1,0 +1,80 @@
+"""Self-adaptive training: labels that move towards the network's own predictions, and weigh as they are sure.
+
+Lang Huang, Chao Zhang and Hongyang Zhang, "Self-Adaptive Training: beyond Empirical Risk Minimization", NeurIPS 2020,
+Algorithm 1. From epoch E_s on, with t_i = y_i before:
+
+    t_i ← α t_i + (1 − α) p_i
+    w_i = max_j t_ij
+    L   = −1/Σ_i w_i · Σ_i w_i Σ_j t_ij log p_ij
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from noiseproof import checks
+from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.methods import _warmup
+from noiseproof.methods.elr import soft_labels
+
+
+def update_target(target: Tensor, label: Tensor, p: Tensor, alpha: float) -> Tensor:
+    """t ← α t + (1 − α) p of the touched rows, (B, K), without gradient; a row of zeros is the label's (B,) still."""
+    given = F.one_hot(label, p.shape[1]).to(target.dtype)  # (B, K)
+    target = torch.where(target.sum(dim=1, keepdim=True) > 0, target, given)
+    return alpha * target + (1 - alpha) * p.detach().to(target.dtype)
+
+
+def self_adaptive_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """B · w_i/Σ_j w_j · CE(t_i, p_i) of each example, w_i = max_k t_ik: (B, K), (B, K) to (B,), of mean L."""
+    target = target.to(logits.dtype)
+    weight = target.amax(dim=1)  # (B,)
+    each = -(target * logits.log_softmax(dim=1)).sum(dim=1)  # (B,)
+    return each * weight * (len(weight) / weight.sum())
+
+
+class SelfAdaptive(Method):
+    """Cross-entropy at running means of the label and the predictions, weighted by how sure these means are.
+
+    Algorithm 1 of Huang et al. (2020).
+
+    Differs from the paper: E_s is a twentieth of the run, at least 5 epochs, where it has 60 of some 200. Its rate
+    stays high for so long and keeps the network from memorising; in a shorter run the labels would be fitted by then.
+    Differs from the authors' code: nothing more; a label enters t when its example is first seen after E_s.
+
+    Args:
+        alpha: α in [0, 1), the memory of t. The paper: 0.9.
+        warmup: E_s, epochs of cross-entropy, at least 1; None: a twentieth of all, at least 5.
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    name = "self_adaptive"
+    paper = "Huang et al. 2020"
+    rows = ("target",)
+
+    target: Tensor
+
+    def __init__(self, *, alpha: float = 0.9, warmup: int | None = None) -> None:
+        super().__init__()
+        self.alpha = checks.number("alpha", alpha, 0, 1, ends="[)")
+        self.warmup = _warmup.option(warmup)
+        self.plans = warmup is None
+
+    def start(self, run: Run) -> None:
+        _warmup.check(self.warmup, run.epochs)
+        self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K); 0: the label still
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        logits = checks.single(run.model(batch.views[0]))  # (B, K)
+        if run.epoch < _warmup.length(self.warmup, run.epochs):
+            return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
+        target = update_target(self.target[batch.index], batch.label, logits.softmax(dim=1), self.alpha)  # (B, K)
+        self.target[batch.index] = target
+        return batch.mean(self_adaptive_loss(logits, target))
+
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
+        return Beliefs.of(soft_labels(self.target).cpu(), run.data.labels.cpu())
