@@ -1,8 +1,8 @@
-"""How near a linear model of texts with wrong labels can come to one of right labels: by penalty, and by dropping labels.
+"""How near a linear model of texts with wrong labels comes to one of right labels: by penalty, by dropping labels.
 
-The texts and their features are those of texts.py; the model is scikit-learn's logistic regression, in which all classes
-count alike. C is the inverse of the penalty. "audit" drops the labels that `nf.audit` finds by five folds of the model with
-C = 0.01; "oracle" those that are wrong.
+The texts and their features are those of texts.py; the model is scikit-learn's logistic regression, in which all
+classes count alike. C is the inverse of the penalty. "audit" drops the labels that `nf.audit` finds by five folds of
+the model with C = 0.01; "oracle" those that are wrong.
 
     python benchmarks/texts_linear.py --folder /usr/share/games/fortunes --seeds 0,1
 """

@@ -9,6 +9,11 @@ the hooks in this order and knows no method by name:
 
 Everything a method remembers lives in its buffers, parameters or `get_extra_state`, and all its randomness comes from
 `run.generator`: that alone makes a killed run resume to the same bits.
+
+Under torchrun each process has a part of every batch, and all of them must hold the same method after a step, the one
+that a single process would hold. So `loss` gives this process's share of the batch's loss (`Batch.mean`), what concerns
+other examples comes from `Batch.gather`, draws are made for the whole batch by all and `Batch.own` of them kept, and
+state of single examples is named in `rows`. Alone, none of that costs or changes anything.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from noiseproof import distributed
 from noiseproof.errors import InputError, shown
 from noiseproof.models.inference import predictions
 
@@ -31,16 +37,44 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Batch:
-    """What one step sees."""
+    """What one step sees: under torchrun, this process's part of it."""
 
     views: tuple[Tensor, ...]  # num_views tensors (B, ...), augmented and normalised: ready for a model
     label: Tensor  # (B,) observed labels
     index: Tensor  # (B,) positions in the full training set, without repeats
     weight: Tensor | None = None  # (B,) weights of a Selection, of mean 1 over the selection
+    row: Tensor = None  # type: ignore[assignment]  # (B,) where `Method.rows` hold these examples: index, if they hold all
+    sizes: tuple[int, ...] = ()  # B of each process
+
+    def __post_init__(self) -> None:
+        self.row = self.index if self.row is None else self.row
+        self.sizes = self.sizes or (len(self.label),)
+
+    @property
+    def size(self) -> int:
+        """Examples of the step, in all processes."""
+        return sum(self.sizes)
+
+    @property
+    def own(self) -> slice:
+        """Which of the step's examples are here."""
+        return slice(0, self.size) if len(self.sizes) == 1 else distributed.own_part(self.sizes)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """What all processes have, (B, …) of each to (size, …), in the order of the step, with gradients."""
+        return rows if len(self.sizes) == 1 else distributed.gather_with_gradients(rows, self.sizes)
+
+    def gathered(self) -> Batch:
+        """The step of all processes, without its views: what goes with gathered logits or losses."""
+        if len(self.sizes) == 1:
+            return self
+        weight = None if self.weight is None else self.gather(self.weight)
+        return Batch((), self.gather(self.label), self.gather(self.index), weight)
 
     def mean(self, per_example: Tensor) -> Tensor:
-        """The (weighted) mean of per-example values (B,)."""
-        return per_example.mean() if self.weight is None else (per_example * self.weight).mean()
+        """The (weighted) mean of per-example values (B,): such that the mean over processes is that of the step."""
+        values = per_example if self.weight is None else per_example * self.weight
+        return values.mean() if len(self.sizes) == 1 else values.sum() * (len(self.sizes) / self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +139,24 @@ class Run:
         full, rest = divmod(len(self.data), self.batch_size)
         return self.epochs * max(full + (rest > 1), 1)
 
-    def predict(self, data: LabeledData | None = None, models: nn.ModuleList | None = None) -> Tensor:
+    def predict(
+        self, data: LabeledData | None = None, models: nn.ModuleList | None = None, index: Tensor | None = None
+    ) -> Tensor:
         """Probabilities (n, K) that the models, or some, give every example of a data set, by default the training set.
 
-        Those of several models are averaged.
+        Those of several models are averaged. Each process asks its models about a part, and all have the same answer.
+        `index` (n,): about these rows only.
         """
         data, models = self.data if data is None else data, self.models if models is None else models
-        probability = torch.empty(len(data), self.num_classes)  # made first: kept blocks would scatter over the heap
-        for rows, block in predictions(models, self.normalize, data, self.device):
-            probability[rows] = block
-        return probability
+        index = torch.arange(len(data)) if index is None else index
+        sizes = distributed.sizes_of(len(index))
+        own = index[distributed.own_part(sizes)]
+        probability = torch.empty(len(own), self.num_classes)  # made first: kept blocks would scatter over the heap
+        done = 0
+        for rows, block in predictions(models, self.normalize, data, self.device, own):
+            probability[done : done + len(rows)] = block
+            done += len(rows)
+        return distributed.gather(probability, sizes)
 
 
 class Method(nn.Module, ABC):
@@ -128,7 +170,7 @@ class Method(nn.Module, ABC):
     paper: ClassVar[str] = ""
     needs: ClassVar[str] = "nothing"
     cost: ClassVar[str] = "1×"  # of a training step, relative to cross-entropy
-    rows: ClassVar[tuple[str, ...]] = ()  # names of its buffers of shape (n, …), a row for each example
+    rows: ClassVar[tuple[str, ...]] = ()  # its buffers (n, …) that steps change at `batch.row`; of a part: "noise.u"
     num_models: int = 1
     num_views: int = 1
     plans: bool = False  # goes by `run.epochs`, the number planned: a run can be given no more of them
@@ -174,6 +216,23 @@ class Method(nn.Module, ABC):
         `predicted` (n, K) are the probabilities that the finished models give the training set.
         """
         return None
+
+    def row_buffers(self) -> dict[str, tuple[nn.Module, str]]:
+        """The buffers that `rows` name, here and in the methods inside, by their keys in the state_dict: whose, which.
+
+        Raises:
+            InputError: there is no such buffer.
+        """
+        found = {}
+        for path, part in self.named_modules():
+            for name in part.rows if isinstance(part, Method) else ():
+                key = f"{path}.{name}" if path else name
+                owner, _, last = name.rpartition(".")
+                module = part.get_submodule(owner)
+                if module._buffers.get(last) is None:
+                    raise InputError(f"{part.name} has no buffer {name!r}, which its `rows` names; make it in start")
+                found[key] = (module, last)
+        return found
 
     def title(self) -> str:
         """A short name for tables and progress bars, e.g. `early_stop(elr)`."""

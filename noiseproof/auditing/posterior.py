@@ -10,8 +10,10 @@ probabilities, y the given label and T_ij the chance that an example of class i 
 
 q is what the model says of the given label, r of the right one. Of several models, q = Π p_m^(a_m) / Σ. Sure of its
 class is an example with r_i ≥ 0.9, and of each class the surest 30 % as far as r_i ≥ ½; in the first round, where r is
-still q, as far as it is a tenth of the way from 1/K to 1. (2) and (3) are done `ROUNDS` times. A model that knows
-nothing is sure of nobody: then T is next to 1, and no label is doubted.
+still q, as far as it is a tenth of the way from 1/K to 1. (2) and (3) are done `ROUNDS` times. After the first round,
+of the surest below 0.9 one that carries another label j counts for T_ij by the share that (4) gives i of i and j, and
+for T_jj by the rest: a weak model errs in some of these, which is no noise of the labels. A model that knows nothing is
+sure of nobody: then T is next to 1, and no label is doubted.
 
 That T is the same for all examples of a class is not so of people's labels, who err where it is hard. By taking the
 examples that are sure enough, and not the surest alone, some of the harder ones count in T.
@@ -113,9 +115,9 @@ def fit(
     model = NoiseModel(exponents, np.eye(K, dtype=np.float32), 1.0)
     q = model.given(parts)
     r = q
-    bound = 1 / K + SOME * (1 - 1 / K)
+    bound, before = 1 / K + SOME * (1 - 1 / K), None
     for _ in range(ROUNDS):
-        T = transition(r, given, truth, sure, least, bound)
+        before = T = transition(r, given, truth, sure, least, bound, before)
         r, bound = _unmixed(q, T), HALF
         b = _sharpness(_log(r[few]), T.T[given[few]])
         r = _sharpened(r, b)
@@ -123,11 +125,18 @@ def fit(
 
 
 def transition(
-    r: np.ndarray, labels: np.ndarray, known: np.ndarray, sure: float, least: float, bound: float
+    r: np.ndarray,
+    labels: np.ndarray,
+    known: np.ndarray,
+    sure: float,
+    least: float,
+    bound: float,
+    before: np.ndarray | None = None,
 ) -> np.ndarray:
     """T (K, K) float32, Eq. (2): the labels of examples that are sure of their class by r (n, K), or known (n,).
 
-    Sure are those with r from `sure` on, and of each class the share `least`, as far as r reaches the `bound`.
+    Sure are those with r from `sure` on, and of each class the share `least`, as far as r reaches the `bound`. Of the
+    latter, with T of the round `before`, those that carry another label are shared out between the two classes.
     """
     K = r.shape[1]
     guess, top = r.argmax(axis=1), r.max(axis=1)
@@ -137,7 +146,13 @@ def transition(
     place = np.arange(len(order)) - (size.cumsum() - size)[guess[order]]  # within its class
     first = (place < np.ceil(least * size[guess[order]])) & (top[order] >= bound)
     chosen = order[(top[order] >= sure) | first]
-    counts = np.bincount(guess[chosen] * K + labels[chosen], minlength=K * K).reshape(K, K).astype(np.float32)
+    i, j = guess[chosen], labels[chosen]
+    share = np.ones(len(chosen))
+    if before is not None:
+        own, other = r[chosen, i] * before[i, j], r[chosen, j] * before[j, j]
+        share = np.where((i == j) | (top[chosen] >= sure), 1.0, own / (own + other))
+    counts = np.bincount(i * K + j, share, K * K) + np.bincount(j * K + j, 1 - share, K * K)
+    counts = counts.reshape(K, K).astype(np.float32)
     noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)  # next to none where nobody is sure
     prior = np.full((K, K), noise / (K - 1), np.float32)
     np.fill_diagonal(prior, 1 - noise)

@@ -44,7 +44,7 @@ def options(
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C ends the command with what can be done next, and exit code 130."""
-    from noiseproof.training.distributed import is_main
+    from noiseproof.distributed import is_main
     from noiseproof.training.interrupt import Interrupted
 
     try:

@@ -35,12 +35,11 @@ EXAMPLES = """[bold]Examples[/bold]
 )  # fmt: skip
 def fit(options: Options, resume: bool, quiet: bool) -> None:
     """Fit a model that does not memorise the wrong labels."""
-    from noiseproof import methods
+    from noiseproof import distributed, methods
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
     from noiseproof.training import fit as training
     from noiseproof.training.interrupt import Interrupted
 
-    training.refuse_torchrun()
     method = methods.build(options["method"])
     folder = run_folder("fit", options, method.name, resume)
     train, test = read(options, quiet)
@@ -55,7 +54,8 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
         if stop.result is not None:
             report(stop.result, folder.path, f" so far, {stop.result.run.epoch} of {stop.result.run.epochs} epochs")
         raise
-    report(result, folder.path)
+    if distributed.is_main():
+        report(result, folder.path)
 
 
 def report(result: FitResult, folder: Path, when: str = "") -> None:

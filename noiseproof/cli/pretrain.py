@@ -27,12 +27,11 @@ EXAMPLES = """[bold]Examples[/bold]
 )  # fmt: skip
 def pretrain(options: Options, resume: bool, quiet: bool) -> None:
     """Pre-train a backbone without labels: MoCo or SANE."""
-    from noiseproof import pretraining
+    from noiseproof import distributed, pretraining
     from noiseproof.cli.console import console, table, wrote
     from noiseproof.cli.reading import read, run_folder, say_what_was_read
     from noiseproof.pretraining.moco import crowded
     from noiseproof.pretraining.report import figures
-    from noiseproof.training import distributed
 
     method = pretraining.build(options["method"])
     folder = run_folder("pretrain", options, method.name, resume)

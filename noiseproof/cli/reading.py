@@ -112,8 +112,8 @@ def _kind(text: str) -> tuple[str, str]:
 
 def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | None) -> None:
     """One line on stderr: how many examples of which form, for training and for testing, and the network chosen."""
+    from noiseproof import distributed
     from noiseproof.data.labeled import is_table
-    from noiseproof.training import distributed
     from noiseproof.training.setup import choose_model
 
     shape = " × ".join(map(str, train.input_shape))
@@ -131,18 +131,18 @@ def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:
     """The folder of a run of `fit` or `pretrain`: the one asked for, or a new one; free, unless it is resumed."""
+    from noiseproof import distributed
     from noiseproof.runs.folder import RunFolder
-    from noiseproof.training import distributed
 
-    path = Path(options["out"] or _fresh(options["data"], method, options["seed"]))
     distributed.join()  # else nobody knows yet how many there are
+    path = distributed.from_main(lambda: Path(options["out"] or _fresh(options["data"], method, options["seed"])))
     world = distributed.world()
     start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     hint = f"go on with: {start} {verb} --out {shlex.quote(str(path))} --resume"
     folder = RunFolder(path, command=command, hint=hint)
     folder.writes = distributed.is_main()
-    if not resume:
+    if not resume and not (distributed.restarted() and folder.holds_run()):
         folder.ensure_free()
     else:  # say so before the data is read
         folder.lock()

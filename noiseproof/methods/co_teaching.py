@@ -30,6 +30,11 @@ def co_teaching_loss(
     """
     loss1 = F.cross_entropy(logits1, label, reduction="none")  # (B,)
     loss2 = F.cross_entropy(logits2, label, reduction="none")
+    return of_the_others_picks(loss1, loss2, keep, weight)
+
+
+def of_the_others_picks(loss1: Tensor, loss2: Tensor, keep: int, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The mean loss of each network on the `keep` examples of smallest loss to the other: (B,), (B,) to two scalars."""
     picked1 = loss1.detach().argsort(stable=True)[:keep]  # (keep,)
     picked2 = loss2.detach().argsort(stable=True)[:keep]
     if weight is not None:
@@ -69,8 +74,8 @@ class CoTeaching(Method):
         self.exponent = checks.number("exponent", exponent, 0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        size = len(batch.label)
-        keep = max(1, round(size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
-        logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
-        loss1, loss2 = co_teaching_loss(logits1, logits2, batch.label, keep, batch.weight)
+        keep = max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
+        logits = [checks.single(model(batch.views[0])) for model in run.models]  # (B, K) each
+        each = [batch.gather(F.cross_entropy(one, batch.label, reduction="none")) for one in logits]  # (size,) each
+        loss1, loss2 = of_the_others_picks(each[0], each[1], keep, batch.gathered().weight)
         return loss1 + loss2

@@ -64,10 +64,11 @@ class CoTeachingPlus(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         rate = keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)
-        logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
+        logits1, logits2 = (batch.gather(checks.single(model(batch.views[0]))) for model in run.models)  # (size, K)
+        whole = batch.gathered()
         if run.epoch < self.agree:
-            keep = max(1, round(rate * len(batch.label)))
-            first, second = co_teaching_loss(logits1, logits2, batch.label, keep, batch.weight)
+            keep = max(1, round(rate * batch.size))
+            first, second = co_teaching_loss(logits1, logits2, whole.label, keep, whole.weight)
         else:
-            first, second = co_teaching_plus_loss(logits1, logits2, batch.label, rate, batch.weight)
+            first, second = co_teaching_plus_loss(logits1, logits2, whole.label, rate, whole.weight)
         return first + second

@@ -67,7 +67,6 @@ class CORES(Method):
 
     name = "cores"
     paper = "Cheng et al. 2021"
-    rows = ("kept",)
 
     kept: Tensor
     share: Tensor
@@ -101,10 +100,11 @@ class CORES(Method):
         warmup = _warmup.length(self.warmup, run.epochs)
         each, beta = losses(logits), strength(run.epoch, warmup, self.beta)
         kept = sieve(each, batch.label) | (run.epoch < _SIEVE * warmup)  # (B,)
-        self.kept[batch.index] = kept
+        everyone = batch.gather(kept)  # (size,)
+        self.kept[batch.gathered().index] = everyone
         regularized = cores(each, batch.label, self.share, beta) / (1 + beta)
-        loss = batch.mean(regularized * kept) * len(kept) / kept.sum().clamp_min(1)
-        if self.consistency == 0 or bool(kept.all()):
+        loss = batch.mean(regularized * kept) * batch.size / everyone.sum().clamp_min(1)
+        if self.consistency == 0 or bool(everyone.all()):
             return loss
         other = checks.single(run.model(batch.views[1])).log_softmax(dim=1)  # (B, K)
         apart = F.kl_div(other, logits.detach().softmax(dim=1), reduction="none").sum(dim=1)  # (B,)

@@ -23,7 +23,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.coreset import facility_location
 from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.coreset.nearest import nearest_to_centre
@@ -124,6 +124,11 @@ class CRUST(Wrapper):
 
     def start(self, run: Run) -> None:
         super().start(run)
+        if self.mixup and distributed.world() > 1 and self.inner.row_buffers():
+            raise InputError(
+                f"crust with mixup changes what {self.inner.title()} remembers of examples that other processes train "
+                "on; use one process, or leave out mixup"
+            )
         n = len(run.data)
         self.register_buffer("chosen", torch.zeros(n, dtype=torch.bool))
         self.register_buffer("owner", torch.full((n,), -1))  # the selected example that stands for each; -1: none
@@ -184,9 +189,12 @@ class CRUST(Wrapper):
         assert run.inputs is not None
         found = []
         with in_mode(run.model, training=True):  # as theirs, which also moves the running statistics
-            for part in torch.arange(len(label)).tensor_split(-(-len(label) // run.batch_size)):
+            for block in torch.arange(len(label)).tensor_split(-(-len(label) // run.batch_size)):
+                sizes = distributed.sizes_of(len(block))
+                part = block[distributed.own_part(sizes)]
                 rows, logits = feature_gradients(model, run.inputs(part)[0], label[part].to(run.device))
-                found.append((rows.cpu(), logits.argmax(dim=1).cpu()))
+                distributed.average(distributed.running_statistics(run.model))
+                found.append([distributed.gather(one, sizes).cpu() for one in (rows, logits.argmax(dim=1))])
         rows, guess = (torch.cat(parts) for parts in zip(*found, strict=True))
         return rows, guess
 
@@ -199,12 +207,14 @@ class CRUST(Wrapper):
             label = run.data.labels.cpu()
             order, size = label.argsort(stable=True), torch.bincount(label)
             own = label[batch.index.cpu()]
-            draw = (torch.rand(len(own), generator=run.generator, dtype=torch.float64) * size[own]).long()
+            uniform = torch.rand(batch.size, generator=run.generator, dtype=torch.float64)[batch.own]
+            draw = (uniform * size[own]).long()
             partner = order[(size.cumsum(0) - size)[own] + draw]
             lam = sample_lam(1.0, run.generator, 0.1)
             others = run.inputs(partner)
             views = tuple(lam * one + (1 - lam) * other for one, other in zip(views, others, strict=True))
-        return self.inner.loss(run, Batch(views, batch.label, batch.index, batch.weight / batch.weight.mean()))
+        weight = batch.weight / batch.gather(batch.weight).mean()
+        return self.inner.loss(run, dataclasses.replace(batch, views=views, weight=weight))
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self.variant == "authors" and run.epoch >= self._warm(run):
@@ -212,18 +222,20 @@ class CRUST(Wrapper):
         if self.mixup == 0 or run.epoch < self._warm(run):
             return self.inner.loss(run, batch)
         lam = sample_lam(self.mixup, run.generator)
-        rows = self._partners(batch.index.cpu(), run.generator)
+        uniform = torch.rand(batch.size, generator=run.generator)[batch.own]
+        rows = self._partners(batch.index.cpu(), uniform)
         assert run.inputs is not None
         mixed = tuple(lam * other + (1 - lam) * own for own, other in zip(batch.views, run.inputs(rows), strict=True))
         weight = torch.ones_like(batch.label, dtype=torch.float32) if batch.weight is None else batch.weight
         partner = rows.to(batch.index.device)
         label = run.data.labels.to(batch.label.device)[partner]
         once = dataclasses.replace(run, models=nn.ModuleList(_Once(model) for model in run.models))
-        other = self.inner.loss(once, Batch(mixed, label, partner, lam * weight))
-        return other + self.inner.loss(once, Batch(mixed, batch.label, batch.index, (1 - lam) * weight))
+        others = dataclasses.replace(batch, views=mixed, label=label, index=partner, row=partner, weight=lam * weight)
+        other = self.inner.loss(once, others)
+        return other + self.inner.loss(once, dataclasses.replace(batch, views=mixed, weight=(1 - lam) * weight))
 
-    def _partners(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """A random other member of the cluster of each example (B,); itself, where it is alone."""
+    def _partners(self, index: Tensor, uniform: Tensor) -> Tensor:
+        """Another member of the cluster of each example (B,), by draws (B,) in [0, 1); itself, where it is alone."""
         if self._clusters is None:
             owner = self.owner.cpu()
             members = (owner >= 0).nonzero().squeeze(1)
@@ -233,7 +245,7 @@ class CRUST(Wrapper):
             self._clusters = order, size, size.cumsum(0) - size
         order, size, start = self._clusters
         others = (size[index] - 1).clamp_min(0)
-        draw = (torch.rand(len(index), generator=generator) * others).long().clamp(max=(others - 1).clamp_min(0))
+        draw = (uniform * others).long().clamp(max=(others - 1).clamp_min(0))
         return torch.where(others > 0, order[(start[index] + 1 + draw).clamp(max=len(order) - 1)], index)
 
     def figures(self, run: Run) -> dict[str, float]:

@@ -64,9 +64,9 @@ class D2L(Method):
 
     Ma et al. (2018).
 
-    Differs from the paper: λ is 5, for 1 there, with which α falls too slowly to matter before the labels are memorised
-    (docs/methods/d2l.md). The epochs before a turning point is looked for, and those of the window, are a twentieth of
-    the run each, at least 5, the number in the authors' code.
+    Differs from the paper: λ is 5, for 1 there, with which a short run memorises most labels (docs/methods/d2l.md). The
+    epochs before a turning point is looked for, and those of the window, are a twentieth of the run each, at least 5,
+    the number in the authors' code.
     Differs from the authors' code: distances to the neighbours are without the 1e-8 in the logarithm; the network goes
     back to the epoch before, there to the last one saved.
 

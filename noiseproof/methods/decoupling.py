@@ -61,7 +61,8 @@ class Decoupling(Method):
         self.least = checks.number("least", least, 0, 1)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
+        logits1, logits2 = (batch.gather(checks.single(model(batch.views[0]))) for model in run.models)  # (size, K)
+        whole = batch.gathered()
         chosen = disagreement(logits1, logits2) | (run.epoch < self.warmup)
-        first, second = decoupling_loss(logits1, logits2, batch.label, chosen, self.least, batch.weight)
+        first, second = decoupling_loss(logits1, logits2, whole.label, chosen, self.least, whole.weight)
         return first + second

@@ -81,7 +81,6 @@ class DivideMix(Method):
     paper = "Li et al. 2020"
     cost = "6×"
     num_models = 2
-    rows = ("clean",)
 
     clean: Tensor
 
@@ -141,11 +140,14 @@ class DivideMix(Method):
 
     def mixed_loss(self, run: Run, network: nn.Module, batch: Batch, target: Tensor, labelled: Tensor) -> Tensor:
         """L_X + λ_u L_U + λ_r L_reg of a network on mixtures of all views, given targets (B, K) and labelled (B,)."""
-        everything = torch.cat(batch.views), target.repeat(self.views, 1)  # (M B, …), (M B, K)
+        whole, views = batch.gathered(), torch.cat([batch.gather(view) for view in batch.views])  # (M size, …)
+        everything = views, batch.gather(target).repeat(self.views, 1)  # (M size, …), (M size, K)
         inputs, targets = semi.mix(*everything, self.alpha, run.generator)
-        logits = checks.single(network(inputs))  # (M B, K)
-        weight = None if batch.weight is None else batch.weight.repeat(self.views)
-        known, guessed = semi.semi_loss(logits, targets, labelled.repeat(self.views), weight)
+        own = inputs.unflatten(0, (self.views, batch.size))[:, batch.own].flatten(0, 1)  # (M B, …)
+        logits = checks.single(network(own)).unflatten(0, (self.views, -1))  # (M, B, K)
+        logits = batch.gather(logits.transpose(0, 1)).transpose(0, 1).flatten(0, 1)  # (M size, K)
+        weight = None if whole.weight is None else whole.weight.repeat(self.views)
+        known, guessed = semi.semi_loss(logits, targets, batch.gather(labelled).repeat(self.views), weight)
         risen = min((run.epoch - self.warmup) / self.ramp, 1.0) if self.ramp else 1.0
         prior = torch.full_like(logits[0], 1 / run.num_classes)
         return known + self.lam_u * risen * guessed + self.lam_r * semi.prior_penalty(logits, prior)

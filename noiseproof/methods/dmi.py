@@ -61,7 +61,7 @@ class DMI(Method):
     the rate 1e-6 where that had up to 1e-2, and keeps the best epoch again.
 
     Args:
-        scale: of the loss, above 0; ten times the default lost all classes but one on digits.
+        scale: of the loss, above 0; ten times the default ended at chance on digits.
         warmup: epochs of cross-entropy, at least 1; None: a twentieth of all, at least 5.
 
     Raises:
@@ -85,4 +85,5 @@ class DMI(Method):
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         if run.epoch < _warmup.length(self.warmup, run.epochs):
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
-        return self.scale * dmi(logits, batch.label, batch.weight)
+        whole = batch.gathered()
+        return self.scale * dmi(batch.gather(logits), whole.label, whole.weight)

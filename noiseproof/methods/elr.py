@@ -124,6 +124,7 @@ class ELR(Method):
 
     name = "elr"
     paper = "Liu et al. 2020"
+    rows = ("target",)
 
     target: Tensor
 
@@ -138,8 +139,8 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
-        target = update_target(self.target[batch.index], p, self.beta)  # (B, K)
-        self.target[batch.index] = target
+        target = update_target(self.target[batch.row], p, self.beta)  # (B, K)
+        self.target[batch.row] = target
         return batch.mean(elr(logits, batch.label, p, target, self.lam))
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:

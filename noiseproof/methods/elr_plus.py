@@ -84,20 +84,21 @@ class ELRPlus(Method):
         self.averages = averages.follower(run.models)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        x, losses = batch.views[0], []
-        target = self.target[batch.index]  # (B, 2, K)
+        x, losses, whole = batch.views[0], [], batch.gathered()
+        everyone = batch.gather(x)  # (size, …)
+        target = self.target[batch.row]  # (B, 2, K)
         for k, network in enumerate(run.models):
             with torch.no_grad():
                 p = clamped_softmax(checks.single(self.averages[1 - k](x)))  # (B, K), of the other's average
             target[:, k] = update_target(target[:, k], p, self.beta)  # Eq. (9)
             mix = sample_lam(self.alpha, run.generator)
             mix = max(mix, 1 - mix)
-            permutation = torch.randperm(len(x), generator=run.generator).to(x.device)
-            logits = checks.single(network(mixup(x, mix, permutation)))  # (B, K)
-            losses.append(
-                elr_plus(logits, batch.label, target[:, k].clone(), mix, permutation, self.lam, batch.weight).mean()
-            )
-        self.target[batch.index] = target
+            permutation = torch.randperm(batch.size, generator=run.generator).to(x.device, non_blocking=True)
+            logits = checks.single(network(mixup(everyone, mix, permutation)[batch.own]))  # (B, K)
+            logits, targets = batch.gather(logits), batch.gather(target[:, k].clone())  # (size, K) each
+            each = elr_plus(logits, whole.label, targets, mix, permutation, self.lam, whole.weight)
+            losses.append(each.mean())
+        self.target[batch.row] = target
         return losses[0] + losses[1]
 
     def after_step(self, run: Run, batch: Batch) -> None:

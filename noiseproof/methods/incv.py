@@ -77,7 +77,6 @@ class INCV(Wrapper):
 
     name = "incv"
     paper = "Chen et al. 2019"
-    rows = ("part", "side", "loss_held", "right_held")
 
     part: Tensor
     side: Tensor

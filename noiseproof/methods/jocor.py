@@ -65,5 +65,6 @@ class JoCoR(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
-        keep = max(1, round(len(batch.label) * keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)))
-        return small_losses(joint_loss(logits1, logits2, batch.label, self.lam), keep, batch.weight)
+        keep = max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)))
+        each = batch.gather(joint_loss(logits1, logits2, batch.label, self.lam))  # (size,)
+        return small_losses(each, keep, batch.gathered().weight)

@@ -106,14 +106,15 @@ class Joint(Method):
         given = F.one_hot(batch.label, logits.shape[1]).to(logits.dtype)
         target = given
         if run.epoch >= _warmup.length(self.warmup, run.epochs):
-            mean = self.past[batch.index].mean(dim=1).to(logits.dtype)  # (B, K), of completed epochs
+            mean = self.past[batch.row].mean(dim=1).to(logits.dtype)  # (B, K), of completed epochs
             seen = mean.sum(dim=1, keepdim=True)  # (B, 1); 0 where never
             target = torch.where(seen > 0, mean / seen.clamp_min(1e-30), given)
         loss = batch.mean(divergence(logits, target))
         if run.epoch >= self._last(run):
             return loss
-        self.past[batch.index, run.epoch % self.memory] = logits.detach().softmax(dim=1).to(self.past.dtype)
-        return loss + self.alpha * prior_loss(logits, self.prior) + self.beta * batch.mean(entropy(logits))
+        self.past[batch.row, run.epoch % self.memory] = logits.detach().softmax(dim=1).to(self.past.dtype)
+        balance = prior_loss(batch.gather(logits), self.prior)
+        return loss + self.alpha * balance + self.beta * batch.mean(entropy(logits))
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         return Beliefs.of(soft_labels(self.past.mean(dim=1)).cpu(), run.data.labels.cpu())

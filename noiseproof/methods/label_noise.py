@@ -77,7 +77,9 @@ class LabelNoise(Wrapper):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         rate = self.rate * self._factor(schedule.Clock(run.epoch, run.epochs))
         if rate > 0:
-            batch = dataclasses.replace(batch, label=flip_labels(batch.label, run.num_classes, rate, run.generator))
+            flips = flip_labels(torch.zeros(batch.size, dtype=torch.int64), run.num_classes, rate, run.generator)
+            flips = flips[batch.own].to(batch.label.device, non_blocking=True)
+            batch = dataclasses.replace(batch, label=(batch.label + flips) % run.num_classes)
         self._seen = batch
         return self.inner.loss(run, batch)
 

@@ -83,9 +83,9 @@ class MentorNet(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         loss = F.cross_entropy(logits, batch.label, reduction="none")  # (B,)
-        self._move(loss.detach())
+        self._move(batch.gather(loss.detach()))
         if run.epoch < _warmup.length(self.warmup, run.epochs):
-            return batch.mean(loss * self._kept(run, batch.index).to(loss))
+            return batch.mean(loss * self._kept(run, batch.gathered().index)[batch.own].to(loss))
         band = self.band if run.epoch >= _LINEAR * run.epochs else 0.0
         return batch.mean(curriculum(loss, self.threshold, band) * loss)
 

@@ -72,6 +72,8 @@ class MixUp(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         lam = sample_lam(self.alpha, run.generator)
-        permutation = torch.randperm(len(batch.label), generator=run.generator).to(batch.label.device)
-        logits = checks.single(run.model(mixup(batch.views[0], lam, permutation)))
-        return mixup_loss(logits, batch.label, lam, permutation, batch.weight).mean()
+        permutation = torch.randperm(batch.size, generator=run.generator).to(batch.label.device, non_blocking=True)
+        mixed = mixup(batch.gather(batch.views[0]), lam, permutation)[batch.own]
+        logits = batch.gather(checks.single(run.model(mixed)))  # (size, K)
+        whole = batch.gathered()
+        return mixup_loss(logits, whole.label, lam, permutation, whole.weight).mean()

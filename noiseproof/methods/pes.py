@@ -77,7 +77,6 @@ class PES(Method):
     name = "pes"
     paper = "Bai et al. 2021"
     cost = "share agreed with + ⅓"
-    rows = ("chosen",)
 
     chosen: Tensor
 

@@ -72,9 +72,9 @@ class SelfAdaptive(Method):
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         if run.epoch < _warmup.length(self.warmup, run.epochs):
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
-        target = update_target(self.target[batch.index], batch.label, logits.softmax(dim=1), self.alpha)  # (B, K)
-        self.target[batch.index] = target
-        return batch.mean(self_adaptive_loss(logits, target))
+        target = update_target(self.target[batch.row], batch.label, logits.softmax(dim=1), self.alpha)  # (B, K)
+        self.target[batch.row] = target
+        return batch.gathered().mean(self_adaptive_loss(batch.gather(logits), batch.gather(target)))
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         return Beliefs.of(soft_labels(self.target).cpu(), run.data.labels.cpu())

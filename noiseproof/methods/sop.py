@@ -187,11 +187,15 @@ class NoiseModel(nn.Module):
         """φ(p + s) (B, K): the predictions with the noise added."""
         return mapped(p, noise_term(*self.rows(index, label, p), label))
 
-    def step(self, lr: float | None) -> None:
-        """Move u and v of the batches since the last step; `lr` is the network's learning rate τ, for paper rates."""
+    def step(self, lr: float | None, size: int | None = None) -> None:
+        """Move u and v of the batches since the last step.
+
+        `lr` is the network's learning rate τ, for paper rates; `size` that of a batch of which only a part was seen.
+        """
         if not self.pending:
             raise InputError("step() needs a batch first; call the loss in train mode, then step() once")
-        rate_u, rate_v = self.options.rates(lr, sum(len(index) for index, *_ in self.pending))
+        count = sum(len(index) for index, *_ in self.pending) if size is None else size * len(self.pending)
+        rate_u, rate_v = self.options.rates(lr, count)
         for index, label, du, dv in self.pending:
             self.move(index, label, -rate_u * du, -rate_v * dv)
         self.pending.clear()
@@ -314,6 +318,7 @@ class SparseOverParameterization(NoiseOptions, Method):
     """What SOP and SOP+ share: the noise model's place in the loop."""
 
     paper = "Liu et al. 2022"
+    rows = ("noise.u", "noise.v")
     plans = True  # u and v have moved by half of them
 
     def start(self, run: Run) -> None:
@@ -322,7 +327,7 @@ class SparseOverParameterization(NoiseOptions, Method):
         self.noise = NoiseModel(len(run.data), run.num_classes, options, run.generator)
 
     def after_step(self, run: Run, batch: Batch) -> None:
-        self.noise.step(run.lr)
+        self.noise.step(run.lr, batch.size)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         return self.noise.beliefs(predicted, run.data.labels)
@@ -347,4 +352,4 @@ class SOP(SparseOverParameterization):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        return batch.mean(self.noise(logits, batch.label, batch.index, batch.weight))
+        return batch.mean(self.noise(logits, batch.label, batch.row, batch.weight))

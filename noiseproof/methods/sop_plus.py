@@ -99,8 +99,8 @@ class SOPPlus(SparseOverParameterization):
         weak, strong = checks.single(run.model(torch.cat(batch.views))).chunk(2)  # (B, K) each
         p = weak.softmax(dim=1)
         paper = self.variant == "paper"
-        corrected = p if paper else self.noise.corrected(p, batch.label, batch.index)
-        balance = balance_loss(corrected, self.get_buffer("target"))
-        each = self.noise(weak, batch.label, batch.index, batch.weight)  # (B,)
+        corrected = p if paper else self.noise.corrected(p, batch.label, batch.row)
+        balance = balance_loss(batch.gather(corrected), self.get_buffer("target"))
+        each = self.noise(weak, batch.label, batch.row, batch.weight)  # (B,)
         each = each + self.consistency * consistency_loss(weak, strong, both=paper)
         return batch.mean(each + self.balance * balance)

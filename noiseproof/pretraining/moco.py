@@ -25,11 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.method import Batch, Method, Run
 from noiseproof.methods import ema
 from noiseproof.models.inference import eval_mode
-from noiseproof.training import distributed
 
 
 def embed(network: nn.Module, x: Tensor) -> Tensor:

@@ -11,17 +11,14 @@ There is one network; the gradient flows through both views and through all nega
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.method import Batch, Method, Run
 from noiseproof.pretraining.moco import embed, log_sigma
-from noiseproof.training import distributed
 
 
 def nt_xent(views: Tensor, everyone: Tensor, temperature: float) -> Tensor:
@@ -64,23 +61,5 @@ class SimCLR(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         views = embed(run.model, torch.cat(batch.views))  # (2s, d)
-        return nt_xent(views, distributed.own_first(gather(views)), self.temperature)
-
-
-def gather(rows: Tensor) -> Tensor:
-    """Rows (m, d) of all processes, (world · m, d) in their order, with gradients to each process's own."""
-    return rows if distributed.world() == 1 else _Gather.apply(rows)
-
-
-class _Gather(torch.autograd.Function):
-    """The gradient of a row is the sum of what all processes' losses make of it."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        return distributed.gather(rows)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.contiguous()
-        dist.all_reduce(gradient)
-        return gradient.chunk(distributed.world())[distributed.rank()]
+        everyone = distributed.gather_with_gradients(views, [len(views)] * distributed.world())
+        return nt_xent(views, distributed.own_first(everyone), self.temperature)

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.calls import build_as
 from noiseproof.data import LabeledData
 from noiseproof.data.augment import Augmentation, RandomResizedCrop, policy
@@ -26,7 +26,7 @@ from noiseproof.pretraining.sane import SANE
 from noiseproof.pretraining.simclr import SimCLR
 from noiseproof.runs.loading import as_backbone
 from noiseproof.runs.trained import Features
-from noiseproof.training import distributed, setup
+from noiseproof.training import setup
 from noiseproof.training.settings import Augment, Pretraining, verb
 
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (MoCo, SANE, SimCLR, BYOL, IMix)}
@@ -57,8 +57,8 @@ def pretrain(call: Pretraining) -> PretrainResult:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given.
     """
-    distributed.join()
     parts = setup.Setup(call)
+    call = parts.call  # type: ignore[assignment]
     world, data, size = distributed.world(), call.data, call.batch_size
     shared = isinstance(size, int) and size % world == 0 and size >= 2 * world
     checks.require(shared, "batch_size", size, f"a multiple of the {world} processes, two images or more for each")
@@ -92,7 +92,7 @@ def pretrain(call: Pretraining) -> PretrainResult:
         own = {"resume": call.resume, "out": parts.folder is None}
         distributed.check_same(description | own, "", "make the same call in each")
         probes = OnlineProbe(features, *probe_sets(data, test, call.probe_examples), every)
-        loop = parts.loop(run, method, augments, probes)
+        loop = parts.loop(run, method, augments, probes, even=True)
         at_random = distributed.from_main(probes.measure)  # before `open`, which may put trained weights in place
         loop.open(description)
         with torch.enable_grad():
@@ -200,7 +200,7 @@ class OnlineProbe:
 
     def __call__(self, run: Run) -> dict[str, float]:
         due = self.every and (run.epoch % self.every == 0 or run.epoch == run.epochs)
-        return self.measure() if due else {}
+        return distributed.from_main(self.measure) if due else {}
 
     def measure(self) -> dict[str, float]:
         """The figures of this moment; none if the probes are off."""

@@ -33,7 +33,9 @@ def judged_again(report: LabelReport, known: np.ndarray) -> LabelReport:
     for part in report.parts:
         right = part.model.right(part.evidence)
         given, seen = report.labels[part.rows], known[part.rows]
-        confused = posterior.transition(right, given, seen, posterior.SURE, posterior.LEAST, posterior.HALF)
+        confused = posterior.transition(
+            right, given, seen, posterior.SURE, posterior.LEAST, posterior.HALF, part.model.transition
+        )
         parts.append(part._replace(model=replace(part.model, transition=confused)))
     return assemble(
         report.labels, report.class_names, parts, report.interval, known=known, ids=report.ids, split=report.split,

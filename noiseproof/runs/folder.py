@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from noiseproof import files
+from noiseproof import distributed, files
 from noiseproof.data import LabeledData
 from noiseproof.data.labeled import is_table
 from noiseproof.data.sources import Rows
@@ -39,6 +39,7 @@ RESULTS = (
     "summary.json", "model.safetensors", "labels.parquet", "evidence.npz", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
+Restore = Callable[[Path, dict[str, Any], list[dict[str, Tensor]]], None]
 _SCALAR = str | int | float | bool | None
 _CONFIG = {"call": {...: object}, "command": (None, {...: _SCALAR}), "notes": {...: object}}
 
@@ -93,6 +94,7 @@ class RunFolder:
         self._lock: BaseFileLock | None = None
         self.lengthened = False  # whether it was resumed with more epochs
         self._spoilt = False  # whether the newest checkpoint is damaged
+        self._steps: list[int] = []  # of the last two checkpoints
 
     def __enter__(self) -> RunFolder:
         """While entered, what `create` or `resume` locks stays so; after a whole run one checkpoint is left."""
@@ -141,7 +143,7 @@ class RunFolder:
             return
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; choose a folder for the run")
-        if any((self.path / name).exists() for name in (CHECKPOINT, PREVIOUS)):
+        if self.holds_run():
             raise InputError(f"{self.path} already holds a run; resume it, or choose another folder")
         taken = [name for name in (CONFIG, HISTORY, *RESULTS) if (self.path / name).exists()]
         if taken and not self._is_unborn(taken):
@@ -173,15 +175,17 @@ class RunFolder:
     def _write_config(self, config: dict[str, Any]) -> None:
         files.write_text(self.path / CONFIG, json.dumps(config, indent=2) + "\n")
 
-    def resume(
-        self, call: dict[str, Any], restore: Callable[[Path, dict[str, Any]], None], *, planned: str | None = None
-    ) -> None:
+    def holds_run(self) -> bool:
+        """Whether there is a run here to go on with."""
+        return any((self.path / name).exists() for name in (CHECKPOINT, PREVIOUS))
+
+    def resume(self, call: dict[str, Any], restore: Restore, *, planned: str | None = None) -> None:
         """Take up the run here, which must have been begun by the same `call`, but for more epochs.
 
         Args:
             planned: what goes by the number of epochs, so that there can be no more of them; None: nothing.
-            restore: puts the state that a file holds in place, or raises an InputError. Should the newest checkpoint
-                be damaged, it is called with the one before.
+            restore: puts the state that a file holds, with the parts beside it, in place, or raises an InputError.
+                Should the newest checkpoint be damaged, it is called with the one before.
         """
         self.lock()
         saved = self.config()["call"]
@@ -216,10 +220,17 @@ class RunFolder:
                 command = config["command"] and config["command"] | {"epochs": call["epochs"]}
                 self._write_config(config | {"command": command, "call": call})
 
-    def _restored(self, path: Path, restore: Callable[[Path, dict[str, Any]], None]) -> dict[str, Any]:
+    def _restored(self, path: Path, restore: Restore) -> dict[str, Any]:
         state = checkpoint.load(path)
-        restore(path, state)
+        structure.check(path, [state.get("parts"), state.get("step")], [range(2**16), range(2**53)])
+        count, step = state["parts"], state["step"]
+        restore(path, state, [checkpoint.load(self._part(step, one, count)) for one in range(count)])
+        self._steps = [step]
         return state
+
+    def _part(self, step: int, one: int, count: int) -> Path:
+        """Where a process keeps its part of what is remembered after a step."""
+        return self.path / f"rows-{step}-{one}-of-{count}.safetensors"
 
     def config(self) -> dict[str, Any]:
         """What the run was begun with: its `call`, the `command` if one began it, and `notes`.
@@ -239,8 +250,14 @@ class RunFolder:
             raise InputError(f"{path} is damaged; start afresh in another folder")
         return parts
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint, and keep it as the one before."""
+    def save(self, state: dict[str, Any], part: dict[str, Tensor]) -> None:
+        """Replace the checkpoint, and keep it as the one before; each process that has a part of it writes that first.
+
+        A checkpoint is there once all of its parts are: it is the last file to be written, and names them by its step.
+        """
+        if part:
+            checkpoint.save(self._part(state["step"], distributed.rank(), distributed.world()), part)
+            distributed.wait()
         if not self.writes:
             return
         newest = self.path / CHECKPOINT
@@ -248,6 +265,10 @@ class RunFolder:
             newest.unlink()
             self._spoilt = False
         checkpoint.save(newest, state, keep=self.path / PREVIOUS)
+        self._steps = [*self._steps, state["step"]][-2:]
+        for old in self.path.glob("rows-*.safetensors"):
+            if int(old.name.split("-")[1]) not in self._steps:
+                old.unlink()
 
     def write_history(self, history: list[dict[str, Any]]) -> None:
         """Write the history anew."""

@@ -7,17 +7,26 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from noiseproof import distributed
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import Augmentation, Compose
 from noiseproof.data.sources import Ahead
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Selection
 from noiseproof.methods.index_guard import check_index
-from noiseproof.training import distributed
 
-_APART = 1_000_003  # between the seeds of two processes
+APART = 1_000_003  # between the seeds of two processes
 _SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
 _RESIDENT = 2 * 2**30  # bytes of raw inputs worth keeping on an accelerator
+
+
+class Piece:
+    """The examples of a step: those of all processes, and this one's."""
+
+    def __init__(self, rows: Tensor, weight: Tensor | None) -> None:
+        self.rows, self.weight = rows, weight  # (size,) on the CPU; (size,) or None
+        self.sizes = distributed.sizes_of(len(rows))
+        self.own = rows[distributed.own_part(self.sizes)]  # (B,)
 
 
 class Batches:
@@ -30,10 +39,11 @@ class Batches:
         augments: tuple[Augmentation | None, ...],
         device: torch.device,
         seed: int,
+        even: bool = False,
     ) -> None:
-        self.data, self.device = data, device
+        self.data, self.device, self.even = data, device, even
         self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
-        self.generator = torch.Generator().manual_seed(seed + 1 + _APART * distributed.rank())
+        self.generator = torch.Generator().manual_seed(seed + 1 + APART * distributed.rank())
         self.labels = data.labels.to(device)
         self.ahead = Ahead(data.inputs)
         self.take: Callable[[Tensor], Tensor] = self.ahead.take
@@ -47,29 +57,34 @@ class Batches:
             self.take = lambda rows: inputs.index_select(0, rows.to(device))
 
     def shuffled(self, n: int) -> Tensor:
-        """0..n−1 in a new order, the same in all processes; as many as these can share evenly."""
+        """0..n−1 in a new order, the same in all processes; as many as these can share evenly, if they must."""
         order = distributed.from_main(lambda: torch.randperm(n, generator=self.generator))
-        return order[: n - n % distributed.world()]
+        return order[: n - n % distributed.world()] if self.even else order
 
-    def split(self, order: Tensor, weight: Tensor | None, size: int) -> list[tuple[Tensor, Tensor | None]]:
-        """`order` in pieces, this process's share of each; a last one of one example joins its neighbour.
+    def split(self, order: Tensor, weight: Tensor | None, size: int) -> list[Piece]:
+        """`order` in pieces, one for each step; a last one too small to share joins its neighbour.
 
-        For batch normalisation needs two.
+        For batch normalisation needs two examples in each process.
         """
-        rank, world = distributed.rank(), distributed.world()
+        least = 2 * distributed.world()
+        if len(order) < least > 2:
+            raise InputError(
+                f"the epoch has {len(order)} example(s) for {distributed.world()} processes; start fewer of them"
+            )
         sizes = [size] * (len(order) // size) + ([len(order) % size] if len(order) % size else [])
-        if len(sizes) > 1 and sizes[-1] == world:
-            sizes[-2:] = [sizes[-2] + world]
-        weights = [None] * len(sizes) if weight is None else [part[rank::world] for part in weight.split(sizes)]
-        parts = [part[rank::world] for part in order.split(sizes)]
-        self.ahead.announce(parts)
-        return list(zip(parts, weights, strict=True))
+        if len(sizes) > 1 and sizes[-1] < least:
+            sizes[-2:] = [sizes[-2] + sizes[-1]]
+        weights = [None] * len(sizes) if weight is None else weight.split(sizes)
+        pieces = [Piece(rows, one) for rows, one in zip(order.split(sizes), weights, strict=True)]
+        self.ahead.announce([piece.own for piece in pieces])
+        return pieces
 
-    def load(self, rows: Tensor, weight: Tensor | None) -> Batch:
-        """The batch of the examples `rows`."""
-        views = self.inputs(rows)
-        rows = rows.to(self.device)
-        return Batch(views, self.labels.index_select(0, rows), rows, weight)
+    def load(self, piece: Piece) -> Batch:
+        """This process's part of the batch of a piece."""
+        views, part = self.inputs(piece.own), distributed.own_part(piece.sizes)
+        rows = piece.own.to(self.device, non_blocking=True)
+        weight = None if piece.weight is None else piece.weight[part]
+        return Batch(views, self.labels.index_select(0, rows), rows, weight, sizes=piece.sizes)
 
     def inputs(self, rows: Tensor) -> tuple[Tensor, ...]:
         """The views of the examples `rows`, augmented and normalised."""

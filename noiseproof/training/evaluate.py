@@ -10,7 +10,7 @@ from noiseproof.auditing.scales import on_scale_of
 from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
 from noiseproof.method import Beliefs, Method, Predictions, Run
-from noiseproof.models.inference import losses, predictions
+from noiseproof.models.inference import block_size, losses
 from noiseproof.runs.result import FitResult
 from noiseproof.runs.trained import Predictor
 from noiseproof.training.run_audit import audit_run, others_say
@@ -38,6 +38,13 @@ class Tally:
             self.truly += (guess == true_label).sum().item()
             self.wrong += (label != true_label).sum().item()
             self.repeated += ((label != true_label) & (guess == label)).sum().item()
+
+    def of(self, rows: Tensor, probability: Tensor) -> Tally:
+        """Count the examples `rows` (m,) block by block, as they are predicted."""
+        size = block_size(self.data.input_shape)
+        for block, said in zip(rows.split(size), probability.split(size), strict=True):
+            self.add(block, said)
+        return self
 
     def figures(self, name: str) -> dict[str, float]:
         """What the counts come to, by `name` of the set and figure."""
@@ -67,20 +74,15 @@ class Evaluation:
         figures = {}
         index = torch.arange(len(run.data)) if self.index is None else self.index
         if len(index):
-            tally, probability = Tally(run.data), torch.empty(len(index), run.num_classes)
-            for rows, block in predictions(run.models, run.normalize, run.data, run.device, index):
-                probability[int(tally.count) : int(tally.count) + len(rows)] = block
-                tally.add(rows, block)
+            probability = run.predict(index=index)
             run.predicted = Predictions(index, probability)
             run.told["train"] += probability
-            figures = tally.figures("train")
+            figures = Tally(run.data).of(index, probability).figures("train")
         for name, data in self.others.items():
-            tally = Tally(data)
-            for rows, block in predictions(run.models, run.normalize, data, run.device):
-                tally.add(rows, block)
-                if name in run.told:
-                    run.told[name][rows] += block
-            figures |= tally.figures(name)
+            probability = run.predict(data)
+            if name in run.told:
+                run.told[name] += probability
+            figures |= Tally(data).of(torch.arange(len(data)), probability).figures(name)
         return figures
 
     def parts(self, run: Run, rows: tuple[Tensor, Tensor | None], predicted: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -7,29 +7,25 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.errors import InputError
 from noiseproof.methods import build as build_method
 from noiseproof.models.parts import freeze_backbone
 from noiseproof.models.weights import start_with
 from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
-from noiseproof.training import distributed, setup
+from noiseproof.training import setup
 from noiseproof.training.evaluate import Evaluation, conclude
 from noiseproof.training.interrupt import Interrupted
 from noiseproof.training.settings import Fitting, verb
 from noiseproof.training.weights import Weighted, by_class
 
 
-def refuse_torchrun() -> None:
-    if distributed.launched() or distributed.world() > 1:
-        raise InputError("fit runs in one process, as methods remember each example; torchrun is for pretrain")
-
-
 @verb(Fitting)
 def fit(call: Fitting) -> FitResult:
     """Train a model on labels that are partly wrong.
 
+    Under torchrun the processes share each batch, and the main one writes.
     Where the data knows its `true_labels`, they are used for reporting only, as is the test set. The caller's own
     random state is left alone.
 
@@ -40,8 +36,8 @@ def fit(call: Fitting) -> FitResult:
         InputError: a mistake in the arguments, in one sentence.
         Interrupted: Ctrl-C; the run is saved if `out` was given, and `.result` is what it has come to.
     """
-    refuse_torchrun()
     parts, method = setup.Setup(call), build_method(call.method)
+    call = parts.call  # type: ignore[assignment]
     if parts.rate.loss == "full" and call.eval_examples == 0:
         raise InputError("the schedule goes by the loss of the training set, which eval_examples=0 does not measure")
     data, val, given_test = (setup.as_tokens(name, getattr(call, name), call.model) for name in ("data", "val", "test"))
@@ -59,6 +55,8 @@ def fit(call: Fitting) -> FitResult:
 
     with parts.running():
         models = setup.build_models(model, method.num_models, train, parts.device)
+        if call.sync_batch_norm and distributed.world() > 1:
+            models = setup.synchronised(models)
         if call.init is not None and not call.resume:
             start_from(models, call.init)
         if call.weights is not None and not call.resume:
@@ -71,14 +69,17 @@ def fit(call: Fitting) -> FitResult:
         setup.check_views(run, augments)
         setup.check_sizes(run, augments)
         evaluate.begin(run)
-        loop = parts.loop(run, method, augments, evaluate)
         init = None if call.init is None else str(call.init)
-        loop.open(parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init))
+        described = parts.describe(model, run, method, augment=augment, val=held_out, test=test, init=init)
+        own = {"resume": call.resume, "out": parts.folder is None}
+        distributed.check_same(described | own, "", "make the same call in each")
+        loop = parts.loop(run, method, augments, evaluate)
+        loop.open(described)
 
         def results(kept: int | None = None) -> FitResult:
             architecture = model if isinstance(model, str) else None
             result = conclude(run, method, evaluate, data, rows, test, architecture, kept, call.audit_features)
-            if parts.folder is not None:
+            if parts.folder is not None and distributed.is_main():
                 result.save(parts.folder.path, score_test=call.score_test)
             return result
 
@@ -86,7 +87,7 @@ def fit(call: Fitting) -> FitResult:
             with torch.enable_grad():
                 return results(loop.train())
         except Interrupted as stop:
-            if stop.by_hand and run.history:
+            if stop.by_hand and run.history and distributed.world() == 1:
                 run.models.eval()
                 with suppress(KeyboardInterrupt):  # the second: nobody waits for results
                     stop.result = results()

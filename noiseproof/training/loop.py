@@ -14,16 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noiseproof import checks, schedules
+from noiseproof import checks, distributed, schedules
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.folder import RunFolder
 from noiseproof.runs.structure import Damaged
-from noiseproof.training import distributed, optimizers, saved_state
-from noiseproof.training.batches import Batches, check_selection
+from noiseproof.training import optimizers, saved_state
+from noiseproof.training.batches import APART, Batches, check_selection
 from noiseproof.training.callbacks import Callbacks
+from noiseproof.training.gradients import Gradients
 from noiseproof.training.interrupt import Interrupted, Signals
 from noiseproof.training.progress import Progress
+from noiseproof.training.rows import Rows
 from noiseproof.training.settings import Training
 
 
@@ -71,6 +73,7 @@ class Loop:
         method.start(run)
         method.to(run.device)
         distributed.share(method)
+        self.rows = Rows(method, len(run.data), sharded=getattr(call, "state", "") == "sharded")
         rates = (call.lr, call.momentum, call.weight_decay, call.backbone_rate)
         optimizer = optimizers.build(call.optimizer, run.models, *rates)
         self.optimizers = [optimizer, *method.optimizers()]
@@ -81,9 +84,12 @@ class Loop:
         # layers the caller put into eval mode inside a model in train mode, e.g. frozen batch norm, stay so
         self.frozen = [m for model in run.models if model.training for m in model.modules() if not m.training]
         self.position = Position().to(run.device)
-        self.callbacks = Callbacks(call.callbacks, call.track, None if folder is None else folder.path)
+        track = call.track if distributed.is_main() else None
+        self.callbacks = Callbacks(call.callbacks, track, None if folder is None else folder.path)
         self.saved = time.monotonic()
         self.debugs = distributed.debugs()
+        if distributed.rank() > 0:  # dropout: a mask of each process's own
+            torch.manual_seed(call.seed + APART * distributed.rank())
 
     def open(self, description: dict[str, Any]) -> None:
         """Begin the run's folder, or take up the run that is in it."""
@@ -93,8 +99,7 @@ class Loop:
             self.folder.resume(description, self.restore, planned=self.planned())
             self.initial = self.folder.load_initial(self.initial)
             if self.position.stopped and self.folder.lengthened:
-                ended = f"the run ended by itself after epoch {self.run.epoch}"
-                warnings.warn(f"{ended}; more epochs change nothing", stacklevel=2)
+                warnings.warn(f"the run ended by itself after epoch {self.run.epoch}: more change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
             self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))
@@ -119,6 +124,7 @@ class Loop:
             self.progress.close()
             self.callbacks.close()
         kept = method.finish(run)
+        self.rows.collect()
         run.models.eval()
         return kept
 
@@ -142,10 +148,13 @@ class Loop:
     def begin_epoch(self) -> None:
         """Choose and shuffle the examples of an epoch."""
         position, selection = self.position, self.method.before_epoch(self.run)
+        distributed.share(self.method, besides=self.rows.not_shared())  # what was chosen is chosen once
         if selection is None:
             position.order, position.weight = self.batches.shuffled(len(self.run.data)), None
         else:
             check_selection(selection, len(self.run.data))
+            chosen = selection
+            selection = distributed.from_main(lambda: chosen)
             shuffle = self.batches.shuffled(len(selection.index))
             position.order = selection.index.cpu()[shuffle]
             if selection.weight is not None:
@@ -165,9 +174,11 @@ class Loop:
         learned = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         statistics = distributed.running_statistics(run.models, method)
         pieces = self.batches.split(position.order, position.weight, run.batch_size)
+        gradients, flags = Gradients(learned), distributed.Flags()
         began = time.perf_counter()
         for number in range(position.batches_done, len(pieces)):
-            batch = self.batches.load(*pieces[number])
+            batch = self.batches.load(pieces[number])
+            self.rows.fetch(pieces[number], batch)
             self.set_rate(run.epoch + number / len(pieces))
             with self.precision():
                 loss = method.loss(run, batch)
@@ -177,26 +188,30 @@ class Loop:
                 raise InputError("the loss depends on no trainable weight: the network returns logits without gradient")
             for optimizer in self.optimizers:
                 optimizer.zero_grad()
+            gradients.begin()
             loss.backward()
             loss = loss.detach()
-            distributed.average_gradients(learned, *statistics, loss)
+            gradients.finish(*statistics, loss)
             if self.call.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.call.clip)
             for optimizer in self.optimizers:
                 optimizer.step()
             method.after_step(run, batch)
+            self.rows.exchange(pieces[number], batch)
 
-            position.loss_sum.add_(loss, alpha=len(batch.label) * distributed.world())
+            position.loss_sum.add_(loss, alpha=batch.size)
             run.step += 1
             if self.rate.schedule.loss == "running":
                 self.rate.see_step(loss.item(), run.step, len(pieces))
             position.batches_done = number + 1
             self.progress.step(run, run.epoch + position.batches_done / len(pieces))
-            stop, due = distributed.anyone(signals.requested, self.is_due())
+            stop, due = flags.anyone(signals.requested, self.is_due())
             if stop or due:
                 position.epoch_seconds += time.perf_counter() - began
                 self.pause(signals if stop else None)
                 began = time.perf_counter()
+        flags.answer(2)  # all will be asked again after the epoch
+        gradients.close()
         position.epoch_seconds += time.perf_counter() - began
 
     def is_due(self) -> bool:
@@ -209,7 +224,7 @@ class Loop:
     def save(self) -> None:
         """Save a checkpoint, if there is a folder for it."""
         if self.folder is not None:
-            self.folder.save(self.state())
+            self.folder.save(self.state(), self.rows.split(self.method.state_dict())[1])
             distributed.wait()
             self.saved = time.monotonic()
 
@@ -241,12 +256,14 @@ class Loop:
             "examples_per_second": len(position.order) / max(position.epoch_seconds, 1e-9),
             "seconds": position.seconds,
         }  # fmt: skip
-        record |= distributed.from_main(lambda: self.evaluate(run))
+        record |= self.evaluate(run)
         self.rate.see_epoch(record)
         position.order = position.weight = None
         run.history.append(record)
         stopped = self.method.stop(run) or self.rate.ended(run.epoch)
         record |= self.method.figures(run)
+        told = record | {}
+        record |= distributed.from_main(lambda: told)
         if self.folder is not None:
             self.folder.log(record)
         self.progress.epoch(run)
@@ -259,9 +276,9 @@ class Loop:
         run = self.run
         parts = {
             "model": run.models.state_dict(),
-            "method": self.method.state_dict(),
+            "method": self.rows.split(self.method.state_dict())[0],
             "rate": self.rate.state_dict() | {"lr": run.lr},
-            "random state": {"of the run": run.generator.get_state(), "of torch": torch.get_rng_state()},
+            "random state": {"of the run": run.generator.get_state()},
         }
         values = {f"{part} {name}": value for part, held in parts.items() for name, value in held.items()}
         remedy = "average what comes of a process's own examples, and draw at random from run.generator alone"
@@ -286,50 +303,48 @@ class Loop:
     def state(self) -> dict[str, Any]:
         """Everything a checkpoint must hold."""
         run = self.run
-        cuda = run.device.type == "cuda"
-        drawn = distributed.gather(self.batches.generator.get_state().to(run.device)[None]).cpu()  # of each process
+        random = [self.batches.generator.get_state(), torch.get_rng_state()]
+        if run.device.type == "cuda":
+            random.append(torch.cuda.get_rng_state(run.device))
         return {
             "models": run.models.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "method": self.method.state_dict(),
+            "method": self.rows.split(self.method.state_dict())[0],
             "rate": self.rate.state_dict(),
-            "generators": [run.generator.get_state(), drawn, torch.get_rng_state()]
-            + ([torch.cuda.get_rng_state(run.device)] if cuda else []),
+            "generators": [run.generator.get_state(), *(distributed.gather(one[None]) for one in random)],  # of each
             "epoch": run.epoch, "step": run.step, "history": run.history, "told": run.told,
+            "parts": distributed.world() if self.rows.sharded else 0,  # of the rows, each in a file of its own
             "position": self.position.state_dict(),
         }  # fmt: skip
 
-    def restore(self, path: Path, state: dict[str, Any]) -> None:
-        """Put the saved state of a file back.
+    def restore(self, path: Path, state: dict[str, Any], parts: list[dict[str, Tensor]]) -> None:
+        """Put the saved state of a file, and of the parts beside it, back.
 
         Raises:
             Damaged: it is not the state of such a run.
         """
         run = self.run
-        saved_state.check(path, state, self.state(), self.optimizers, run, whole=isinstance(self.call.model, str))
+        state["method"] = self.rows.owned(state["method"], parts)
+        own = self.state() | {"method": self.method.state_dict()}
+        saved_state.check(path, state, own, self.optimizers, run, whole=isinstance(self.call.model, str))
         run.models.load_state_dict(state["models"])
         self.method.load_state_dict(state["method"])
         self.rate.load_state_dict(state["rate"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-            _restore_layout(optimizer)
+            saved_state.restore_layout(optimizer)
         run.lr = self.optimizers[0].param_groups[0]["lr"]
+        own, *others = state["generators"]
         try:
-            run.generator.set_state(state["generators"][0])
-            self.batches.generator.set_state(state["generators"][1][distributed.rank()].clone())
-            torch.set_rng_state(state["generators"][2])
-            if run.device.type == "cuda":
-                torch.cuda.set_rng_state(state["generators"][3], run.device)
+            run.generator.set_state(own)
+            if distributed.rank() < len(others[0]):  # else there were fewer processes: it goes on as it began
+                random = [one[distributed.rank()].clone() for one in others]
+                self.batches.generator.set_state(random[0])
+                torch.set_rng_state(random[1])
+                if run.device.type == "cuda":
+                    torch.cuda.set_rng_state(random[2], run.device)
         except RuntimeError as error:
             raise Damaged(path, error) from error
         run.epoch, run.step, run.history = state["epoch"], state["step"], state["history"]
         run.told = state["told"]
         self.position = Position(**state["position"]).to(run.device)
-
-
-def _restore_layout(optimizer: torch.optim.Optimizer) -> None:
-    """Give loaded optimizer state the strides of its parameter: the fused kernels walk both side by side."""
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                state[key] = torch.empty_like(parameter).copy_(value)

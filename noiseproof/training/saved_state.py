@@ -38,7 +38,8 @@ def check(
     like = own | {
         "models": _tensors(own["models"]), "method": _tensors(own["method"]), "rate": rate, "position": position,
         "optimizers": [after_a_step(optimizer, whole) for optimizer in optimizers],
-        "epoch": range(run.epochs + 1), "step": _COUNT, "history": [{...: float | None}, ...],
+        "generators": [own["generators"][0], *[Tensor] * (len(own["generators"]) - 1)],  # of any number of processes
+        "epoch": range(run.epochs + 1), "step": _COUNT, "parts": _COUNT, "history": [{...: float | None}, ...],
     }  # fmt: skip
     structure.check(path, state, like)
     _check_history(path, state)
@@ -85,3 +86,11 @@ def _check_position(path: Path, position: dict[str, Any], n: int) -> None:
     rows = order.dtype == torch.int64 and order.ndim == 1 and len(order) and order.min() >= 0 and order.max() < n
     if not rows or (weight is not None and (weight.dtype, weight.shape) != (torch.float32, order.shape)):
         raise Damaged(path, f"its order is not of the rows of {n} examples")
+
+
+def restore_layout(optimizer: Optimizer) -> None:
+    """Give loaded optimizer state the strides of its parameter: the fused kernels walk both side by side."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[key] = torch.empty_like(parameter).copy_(value)

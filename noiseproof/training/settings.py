@@ -45,6 +45,7 @@ Result = TypeVar("Result")
 DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
 AUDIT_FEATURES = ("auto", "inputs", "imagenet", "none")
 PRECISIONS = ("auto", "float32", "bfloat16")
+STATES = ("replicated", "sharded")
 SAME = object()
 
 
@@ -231,6 +232,14 @@ class Fitting(Training):
     eval_examples: int | None = setting(
         10_000, "Training examples evaluated after each epoch; 0: none.", checks.optional(must.from_zero), panel=RUN,
         option=int, python="None: all.",
+    )  # fmt: skip
+    state: str = setting(
+        "replicated", "Under torchrun, what a method keeps of each example: replicated in all processes, or sharded.",
+        partial(checks.choice, allowed=STATES), panel=RUN, option=str, determines=False,
+    )  # fmt: skip
+    sync_batch_norm: bool = setting(
+        False, "Under torchrun, normalise by the batch of all processes, not of each by itself.", checks.boolean,
+        option=bool, determines=False,
     )  # fmt: skip
     audit_features: str = setting(
         "auto", "What the closing audit of the labels goes by beside the network's own word: auto, inputs, imagenet "

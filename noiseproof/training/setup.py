@@ -6,13 +6,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from noiseproof import checks, models, schedules
+from noiseproof import checks, distributed, models, schedules
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
@@ -25,7 +26,6 @@ from noiseproof.method import Method, Run
 from noiseproof.models.adapters import adapt
 from noiseproof.models.inference import eval_mode, probabilities
 from noiseproof.runs.folder import RunFolder, describe
-from noiseproof.training import distributed
 from noiseproof.training.batches import Batches
 from noiseproof.training.loop import Loop
 from noiseproof.training.progress import reporter
@@ -42,6 +42,8 @@ class Setup:
     """
 
     def __init__(self, call: Training) -> None:
+        distributed.join()
+        call = again(call)
         self.call = call
         self.device = pick_device(call.device)
         self.autocast = pick_precision(call.precision, self.device)
@@ -64,6 +66,7 @@ class Setup:
         with (
             self.folder or nullcontext(),
             torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []),
+            distributed.answering(),
         ):
             torch.manual_seed(self.call.seed)
             yield
@@ -92,12 +95,14 @@ class Setup:
         method: Method,
         augments: tuple[Augmentation | None, ...],
         evaluate: Callable[[Run], dict[str, float]],
+        *,
+        even: bool = False,
     ) -> Loop:
-        """The loop over a run, yet to be opened."""
+        """The loop over a run, yet to be opened; `even`: all processes have equally many examples of a step."""
         main = distributed.is_main()
         if self.folder is not None:
             self.folder.writes = main
-        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed)
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even)
         progress = reporter(self.call.progress if main else False)
         return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
@@ -117,6 +122,25 @@ class Setup:
             "weights": sum(parameter.numel() for parameter in run.models.parameters()),
             "shapes_crc": zlib.crc32(repr(shapes).encode()),
         }
+
+
+def again(call: Training) -> Training:
+    """The call, to resume its run where torchrun has started the processes again, after one had died."""
+    if call.out is None or call.resume or not distributed.restarted():
+        return call
+    folder = call.out if isinstance(call.out, RunFolder) else RunFolder(call.out)
+    return replace(call, resume=distributed.from_main(folder.holds_run))
+
+
+def synchronised(models: nn.ModuleList) -> nn.ModuleList:
+    """Networks whose batch norm is by the batch of all processes.
+
+    Raises:
+        InputError: not on GPUs, where alone torch has it.
+    """
+    if any(parameter.device.type != "cuda" for parameter in models.parameters()):
+        raise InputError("sync_batch_norm is for GPUs; leave it out: running statistics are of all processes anyway")
+    return nn.ModuleList(nn.SyncBatchNorm.convert_sync_batchnorm(model) for model in models)
 
 
 def _normalization(data: LabeledData, models: nn.ModuleList) -> Normalize:

@@ -47,6 +47,8 @@ def test_each_step_equals_its_slow_twin() -> None:
     for sure, least in ((0.9, 0.3), (0.5, 0.1)):
         ours = posterior.transition(p, labels, nobody, sure, least, 0.6)
         np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR, 0.6), rtol=1e-5)
+        ours = posterior.transition(p, labels, nobody, sure, least, 0.6, T)
+        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR, 0.6, T), rtol=1e-5)
     model = posterior.NoiseModel(np.array([1.3], np.float32), T, 1.7)
     r = twin.powered(twin.unmixed(twin.powered(p, 1.3), T, posterior.STEPS), 1.7)
     np.testing.assert_allclose(model.posterior([p], labels), twin.posterior(r, T, labels), rtol=2e-3, atol=1e-6)
@@ -95,6 +97,27 @@ def test_known_examples_are_anchors() -> None:
     told, untold = (posterior.fit(labels, [blurred], known=one) for one in (known, None))
     T = np.full((5, 5), 0.3 / 4) + (0.7 - 0.3 / 4) * np.eye(5)
     assert np.abs(told.transition - T).mean() < np.abs(untold.transition - T).mean()
+
+
+def test_what_a_weak_model_is_wrong_about_is_not_noise() -> None:
+    """It is right about half: of its own mistakes it takes fewer for noise than if all it is surest of counted."""
+    labels, _, p = world(n=8000, noise=0.1, sharp=1.5)
+    model = posterior.fit(labels, [p])
+    assert model.wrong([p], labels).mean() < 0.22  # 0.27 where nothing is shared out
+    q, nobody = model.given([p]), np.full(len(labels), -1)
+    shared, counted = (posterior.transition(q, labels, nobody, 0.9, 0.3, 0.5, T) for T in (model.transition, None))
+    assert np.diag(shared).mean() > np.diag(counted).mean() + 0.03
+
+
+def test_known_labels_are_not_shared_out() -> None:
+    labels, right, p = world(n=300)
+    T = np.full((5, 5), 0.05, np.float32) + 0.75 * np.eye(5, dtype=np.float32)
+    told = posterior.transition(p, labels, right, 0.9, 0.3, 0.5, T)
+    counts = np.zeros((5, 5))
+    np.add.at(counts, (right, labels), 1)
+    noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)
+    counts += posterior.PRIOR * np.where(np.eye(5, dtype=bool), 1 - noise, noise / 4)
+    np.testing.assert_allclose(told, counts / counts.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
 def test_the_interval_holds_the_rate() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from noiseproof.methods.dividemix import DivideMix, clean_probability, co_target
 from noiseproof.methods.elr import update_target
 from noiseproof.methods.elr_plus import ELRPlus, elr_plus
 from noiseproof.methods.jocor import JoCoR, joint_loss, small_losses
+from noiseproof.methods.mixup import sample_lam
 
 Train = Callable[..., list[float]]
 SHAPES = [(1, 2), (6, 4), (9, 3)]
@@ -122,6 +124,80 @@ def of(method: Method, make_run: Callable[..., Run], **fields: Any) -> tuple[Run
     method.start(run)
     index = torch.arange(len(run.data))
     return run, Batch((run.data.take(index),) * method.num_views, run.data.labels, index)
+
+
+def in_double(run: Run, batch: Batch, method: Method) -> Batch:
+    """The networks, the method and the batch in double precision; a batch of different views."""
+    run.models.double()
+    method.double()
+    return Batch(tuple(view.double() + i for i, view in enumerate(batch.views)), batch.label, batch.index)
+
+
+def drawn(run: Run, alpha: float, size: int) -> Iterator[tuple[float, Tensor]]:
+    """What a method is going to draw for two networks."""
+    generator = torch.Generator()
+    generator.set_state(run.generator.get_state())
+    return iter([(sample_lam(alpha, generator), torch.randperm(size, generator=generator)) for _ in range(2)])
+
+
+def test_a_step_of_elr_plus_equals_its_twin(make_run: Callable[..., Run]) -> None:
+    method = ELRPlus(beta=0.6, lam=2.0, alpha=0.5)
+    run, batch = of(method, make_run)
+    batch = in_double(run, batch, method)
+    before = torch.rand(12, 2, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64) / 4
+    method.target.copy_(before)
+    draws, networks, averages = drawn(run, 0.5, 12), copy.deepcopy(run.models), copy.deepcopy(method.averages)
+    loss = method.loss(run, batch)
+    expected, target = reference.elr_plus_step(
+        networks,
+        averages,
+        batch.views[0],
+        batch.label,
+        before,
+        draws,
+        0.6,
+        2.0,  # type: ignore[arg-type]
+    )
+    same_gradients(loss, run.models, expected, networks)
+    torch.testing.assert_close(method.target, target, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_a_step_of_dividemix_equals_its_twin(make_run: Callable[..., Run], views: int) -> None:
+    options = {"threshold": 0.4, "temperature": 0.7, "lam_u": 9.0, "lam_r": 0.3}
+    method = DivideMix(warmup=1, ramp=0.0, alpha=0.5, views=views, **options)  # type: ignore[arg-type]
+    run, batch = of(method, make_run, epoch=1)
+    batch = in_double(run, batch, method)
+    method.clean.copy_(torch.rand(12, 2, generator=torch.Generator().manual_seed(3)))
+    draws, networks = drawn(run, 0.5, 12 * views), copy.deepcopy(run.models)
+    loss = method.loss(run, batch)
+    expected = reference.dividemix_step(
+        networks,
+        batch.views,
+        batch.label,
+        method.clean,
+        draws,
+        **options,  # type: ignore[arg-type]
+    )
+    same_gradients(loss, run.models, expected, networks)
+
+
+def same_gradients(loss: Tensor, ours: nn.Module, expected: Tensor, theirs: nn.Module) -> None:
+    torch.testing.assert_close(loss, expected, rtol=1e-7, atol=1e-7)
+    found, wanted = (torch.autograd.grad(a, list(b.parameters())) for a, b in ((loss, ours), (expected, theirs)))
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_dividemix_penalises_confidence_in_its_warm_up(make_run: Callable[..., Run]) -> None:
+    values = []
+    for penalty in (0.0, 2.0):
+        run, batch = of(method := DivideMix(penalty=penalty), make_run)
+        values.append(method.loss(run, batch).item())
+    again = make_run(num_models=2)
+    rows = [model(batch.views[0]).softmax(dim=1) for model in again.models]
+    assert values[1] - values[0] == pytest.approx(
+        sum(2 * (p * p.log()).sum(dim=1).mean().item() for p in rows), rel=1e-4
+    )
 
 
 def test_warm_ups_are_plain(make_run: Callable[..., Run]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import noiseproof as nf
 from noiseproof.errors import InputError
@@ -49,6 +51,19 @@ def test_a_run_of_texts_through_bert(bert: Path, tmp_path: Path) -> None:
     assert (model.predict(test) == test.labels.numpy()).mean() > 0.9
     again = nf.fit(f"hf:{bert}", train, "elr", test=test, **settings)
     np.testing.assert_array_equal(again.predict_proba(asked), result.predict_proba(asked))
+
+
+def test_exported_it_takes_tokens_of_any_length(bert: Path, tmp_path: Path) -> None:
+    data = nf.LabeledData(TEXTS, LABELS)
+    result = nf.fit(f"hf:{bert}", data, "elr", epochs=1, lr=0.01, optimizer="adamw", batch_size=8)
+    done = result.export(tmp_path / "m.pt2", softmax=True)
+    assert done.metadata["tokenizer"] == str(bert)
+    tokens = transformers.AutoTokenizer.from_pretrained(bert)(TEXTS[:2], padding=True, return_tensors="pt")
+    assert tokens["input_ids"].shape[1] == 3  # the longest of the training set has four
+    names = [one["name"] for one in json.loads(done.metadata["inputs"])]
+    with torch.no_grad():
+        found = torch.export.load(done.path).module()(*(tokens[name] for name in names))
+    np.testing.assert_allclose(found, result.predict_proba(TEXTS[:2]), atol=1e-5)
 
 
 @pytest.mark.parametrize(

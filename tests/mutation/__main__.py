@@ -46,7 +46,11 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=1.0, help="of the numbers of mutants of the packages")
     parser.add_argument("--least", type=float, default=0.9, help="share killed that is enough")
     parser.add_argument("--again", action="store_true", help="copy the tree anew, and try what survived once more")
+    parser.add_argument("--only", default="", help="packages with this in their names, and their own tests")
     given = parser.parse_args()
+    for name in [name for name in PACKAGES if given.only not in name]:
+        del PACKAGES[name]
+    tests = {path for _, own in PACKAGES.values() for path in own} if given.only else TESTS
     out = given.out.absolute()
     if given.again or not (out / "tree").exists():
         (out / "tree").mkdir(parents=True, exist_ok=True)
@@ -55,7 +59,7 @@ def main() -> None:
     sys.path[:] = [str(out / "tree"), *(path for path in sys.path if not path.startswith(str(ROOT)))]
     importlib.invalidate_caches()
     mutating = Mutating(out, given.seed, given.part, again=given.again)
-    code = pytest.main([*arguments(out), *TESTS], plugins=[mutating])
+    code = pytest.main([*arguments(out), *sorted(tests)], plugins=[mutating])
     if code != pytest.ExitCode.OK:
         sys.exit(f"the tests cannot be collected: {code!r}")
     found = mutating.found

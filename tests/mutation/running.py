@@ -27,13 +27,14 @@ from mutation.report import Outcome
 PACKAGES: dict[str, tuple[int, tuple[str, ...]]] = {
     "noiseproof/methods": (150, ("tests/methods", "tests/test_contract.py")),
     "noiseproof/pretraining": (30, ("tests/pretraining", "tests/training/test_replicas.py")),
-    "noiseproof/auditing": (80, ("tests/auditing",)),
+    "noiseproof/auditing": (80, ("tests/auditing", "tests/training/test_audit.py", "tests/training/test_run_audit.py")),
     "noiseproof/coreset": (40, ("tests/coreset",)),
     "noiseproof/coreset/kernels.py": (4, ("tests/coreset",)),
 }
 TESTS = (
     "tests/methods", "tests/auditing", "tests/coreset", "tests/pretraining", "tests/test_contract.py",
-    "tests/test_doors.py", "tests/training/test_replicas.py",
+    "tests/test_doors.py", "tests/training/test_replicas.py", "tests/training/test_audit.py",
+    "tests/training/test_run_audit.py",
 )  # fmt: skip
 GIBIBYTE = 2**30
 ORIGINAL = ".original"  # ends the name of a file while a mutant has its place

@@ -134,7 +134,7 @@ def test_the_head_has_three_layers():
 
 
 def test_a_batch_holds_two_images_for_each_process(run, monkeypatch):
-    monkeypatch.setattr("noiseproof.training.distributed.world", lambda: 3)
+    monkeypatch.setattr("noiseproof.distributed.world", lambda: 3)
     for size in (3, 5, 7):
         with pytest.raises(InputError, match="a multiple of the 3 processes, two images or more for each"):
             run("moco", batch_size=size)

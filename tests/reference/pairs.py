@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
 import torch
 from reference.losses import co_teaching, cross_entropy, probabilities
 from torch import Tensor
+
+Networks: TypeAlias = Sequence[Callable[[Tensor], Tensor]]
+Draws: TypeAlias = Iterator[tuple[float, Tensor]]  # a share and partners of each mixture
 
 
 def largest(row: Tensor) -> int:
@@ -110,4 +116,53 @@ def prior_penalty(logits: Tensor, prior: Tensor) -> Tensor:
     for k, share in enumerate(prior.tolist()):
         mean = sum(row[k] for row in rows) / len(rows)
         total = total + share * torch.log(share / mean)
+    return total
+
+
+def elr_plus_step(
+    networks: Networks,
+    averages: Networks,
+    x: Tensor,
+    label: Tensor,
+    target: Tensor,
+    draws: Draws,
+    beta: float,
+    lam: float,
+) -> tuple[Tensor, Tensor]:
+    """Both networks' losses on a batch, and the new targets (B, 2, K), which were `target` before."""
+    total, target = torch.zeros((), dtype=x.dtype), target.clone()
+    for k in (0, 1):
+        for i, row in enumerate(averages[1 - k](x)):
+            for c, p_c in enumerate(probabilities(row)):
+                target[i, k, c] = beta * target[i, k, c] + (1 - beta) * p_c.item()
+        share, partner = next(draws)
+        share = max(share, 1 - share)
+        mixed = torch.stack([share * x[i] + (1 - share) * x[j] for i, j in enumerate(partner.tolist())])
+        each = elr_plus(networks[k](mixed), label, target[:, k], share, partner, lam, torch.ones(len(x)))
+        total = total + each.mean()
+    return total, target
+
+
+def dividemix_step(
+    networks: Networks, views: Sequence[Tensor], label: Tensor, clean: Tensor, draws: Draws,
+    *, threshold: float, temperature: float, lam_u: float, lam_r: float,
+) -> Tensor:  # fmt: skip
+    """Li et al. (2020), Algorithm 1 on a batch that each network's w (B, 2) divides for the other one."""
+    said = []
+    for network in networks:
+        rows = [torch.stack([torch.stack(probabilities(row)) for row in network(view)]).detach() for view in views]
+        said.append(sum(rows) / len(views))
+    total = torch.zeros((), dtype=views[0].dtype)
+    for k in (0, 1):
+        targets, known = co_targets(said[k], said[1 - k], label, clean[:, 1 - k], threshold, temperature)
+        inputs = [x for view in views for x in view]
+        soft = [torch.tensor(row, dtype=views[0].dtype) for _ in views for row in targets]
+        share, partner = next(draws)
+        share = max(share, 1 - share)
+        mixed = torch.stack([share * inputs[i] + (1 - share) * inputs[j] for i, j in enumerate(partner.tolist())])
+        goal = torch.stack([share * soft[i] + (1 - share) * soft[j] for i, j in enumerate(partner.tolist())])
+        logits = networks[k](mixed)
+        certain, guessed = semi_loss(logits, goal, known * len(views), torch.ones(len(inputs)))
+        classes = logits.shape[1]
+        total = total + certain + lam_u * guessed + lam_r * prior_penalty(logits, torch.full((classes,), 1 / classes))
     return total

@@ -26,15 +26,28 @@ def exponent(p: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(found.x))
 
 
-def transition(r: np.ndarray, labels: np.ndarray, sure: float, least: float, prior: float, bound: float) -> np.ndarray:
-    """T of Eq. (2)."""
+def transition(
+    r: np.ndarray,
+    labels: np.ndarray,
+    sure: float,
+    least: float,
+    prior: float,
+    bound: float,
+    before: np.ndarray | None = None,
+) -> np.ndarray:
+    """T of Eq. (2); from the second round on, with T of the round before."""
     K = r.shape[1]
     counts = np.zeros((K, K))
     for k in range(K):
         own = sorted((i for i in range(len(r)) if r[i].argmax() == k), key=lambda i: -r[i, k])
         for place, i in enumerate(own):
             if r[i, k] >= sure or (place < np.ceil(least * len(own)) and r[i, k] >= bound):
-                counts[k, labels[i]] += 1
+                y = labels[i]
+                share = 1.0
+                if before is not None and y != k and r[i, k] < sure:
+                    share = r[i, k] * before[k, y] / (r[i, k] * before[k, y] + r[i, y] * before[y, y])
+                counts[k, y] += share
+                counts[y, y] += 1 - share
     total = counts.sum()
     noise = (total - np.trace(counts) + 0.1) / (total + 10)
     for i in range(K):
@@ -85,10 +98,10 @@ def wrong(
     """The whole of it: the probability (n,) that each label is wrong."""
     q = powered(p, exponent(p, labels))
     r = q
-    K = p.shape[1]
+    K, T = p.shape[1], None
     for number in range(rounds):
         bound = 0.5 if number else 1 / K + 0.1 * (1 - 1 / K)
-        T = transition(r, labels, sure, least, prior, bound)
+        T = transition(r, labels, sure, least, prior, bound, T)
         r = unmixed(q, T, steps)
         r = powered(r, sharpness(r, T, labels))
     return np.array([1 - row[y] for row, y in zip(posterior(r, T, labels), labels, strict=True)])

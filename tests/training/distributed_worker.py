@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from noiseproof import distributed
 from noiseproof.data import load
 from noiseproof.method import Batch, Run
 from noiseproof.pretraining import SANE, MoCo, SimCLR, pretrain
-from noiseproof.training import distributed
+from noiseproof.training.gradients import Gradients
 from noiseproof.training.interrupt import Interrupted
 
 OPTIONS = {"epochs": 12, "batch_size": 32, "augment": "weak", "dim": 8, "device": "cpu", "seed": 1, "probe_every": 1}
@@ -54,8 +55,10 @@ def gradients(folder: Path) -> None:
                 own.loss(run, Batch(views, index % 10, index, None)).backward()
             else:
                 part = index.tensor_split(2)[distributed.rank()]
+                gradients = Gradients(one.parameters())
+                gradients.begin()
                 own.loss(run, Batch(tuple(view[part] for view in views), part % 10, part, None)).backward()
-                distributed.average_gradients(one.parameters())
+                gradients.finish()
             own.after_step(run, Batch(views, index % 10, index, None))
             if alone:
                 distributed.world = world

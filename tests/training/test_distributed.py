@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from noiseproof import distributed
 from noiseproof.cli.reading import run_folder
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.pretraining import pretrain
-from noiseproof.training import distributed
-from noiseproof.training.fit import fit
 
 WORKER = Path(__file__).parent / "distributed_worker.py"
 
@@ -50,19 +49,17 @@ def test_the_command_line_under_torchrun(tmp_path: Path) -> None:
     assert done.stdout.count("Wrote") == 1
 
 
-def test_fit_is_for_one_process(monkeypatch: pytest.MonkeyPatch, digits: tuple[LabeledData, LabeledData]) -> None:
+def test_who_is_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     assert distributed.is_main()  # nobody else: it must write
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert not distributed.is_main()
-    with pytest.raises(InputError, match="torchrun is for pretrain"):
-        fit("mlp", digits[0])
 
 
 def test_a_batch_that_cannot_be_shared(
     monkeypatch: pytest.MonkeyPatch, digits: tuple[LabeledData, LabeledData]
 ) -> None:
-    monkeypatch.setattr("noiseproof.training.distributed.world", lambda: 3)
+    monkeypatch.setattr("noiseproof.distributed.world", lambda: 3)
     with pytest.raises(InputError, match="a multiple of the 3 processes"):
         pretrain("mlp", digits[0], "moco", batch_size=64)
 

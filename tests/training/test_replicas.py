@@ -17,20 +17,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from noiseproof import distributed
 from noiseproof.data import load
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
 from noiseproof.models import Backbone
 from noiseproof.pretraining import MoCo, PretrainResult, pretrain
-from noiseproof.training import distributed
-from noiseproof.training.fit import fit
 from noiseproof.training.interrupt import Interrupted
 
 OPTIONS = {"epochs": 3, "batch_size": 24, "augment": "weak", "dim": 4, "device": "cpu", "probe_every": 0}
 STEPS = 4  # of an epoch
 
 
-def together(work: Callable[[Path], Any], folder: Path, world: int = 2) -> list[Any]:
+def together(work: Callable[[Path], Any], folder: Path, world: int = 2, seconds: float = 60) -> list[Any]:
     """What `work` returns in each of so many processes, as JSON; the sentence where it raises an InputError."""
 
     def child(rank: int) -> None:
@@ -49,7 +48,7 @@ def together(work: Callable[[Path], Any], folder: Path, world: int = 2) -> list[
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
+        process.join(seconds)
         process.kill()  # one that waits for another that has left
     answers = [folder / f"answer-{rank}.json" for rank in range(world)]
     return [json.loads(path.read_text()) if path.exists() else "killed" for path in answers]
@@ -255,8 +254,3 @@ def test_processes_of_different_calls_are_refused(
     first, second = together(lambda folder: train(**different(distributed.rank())) and None, tmp_path)
     assert first == second == f"{name} differs between processes 0 and 1; make the same call in each"
     assert not (tmp_path / "run").exists()
-
-
-def test_fit_is_refused_however_the_processes_were_started(tmp_path: Path) -> None:
-    answers = together(lambda folder: fit("mlp", load("digits"), epochs=1) and None, tmp_path)
-    assert all(answer.endswith("torchrun is for pretrain") for answer in answers)

@@ -1,0 +1,182 @@
+"""Kill −9 of a random process at a random moment: does the run end with the bits of an undisturbed one?
+
+    python benchmarks/faults.py 100                      # kills, methods, worlds and moments drawn by seed
+    python benchmarks/faults.py 5 --torchrun             # the same, started and restarted by torchrun
+
+A moment is a call that a process makes: the n-th exchange, optimizer step, flush or rename of a file (so: inside a
+checkpoint). By default an agent of this file forks the processes, ends all when one has died, and starts them again, as
+torchrun does; without its five seconds of imports for each process a hundred kills take minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from noiseproof.data import load, noise
+from noiseproof.errors import InputError
+from noiseproof.training.fit import fit
+
+METHODS = ["ce", "elr", "sop", "co_teaching", "early_stop(crust(elr))", "label_noise(sop)", "mixup", "forward"]
+MOMENTS = {"exchange": (dist, "all_reduce"), "gather": (dist, "all_gather"), "flush": (os, "fsync"),
+           "rename": (os, "replace"), "step": (torch.optim.SGD, "step")}  # fmt: skip
+OPTIONS = {"epochs": 4, "batch_size": 32, "val": 0.2, "seed": 1, "device": "cpu", "checkpoint_steps": 3}
+PATIENCE = 120  # seconds after which a run counts as hung
+
+
+def train(method: str, state: str, out: Path) -> None:
+    data = noise.apply(load("digits").subset(torch.arange(180)), "symmetric:0.3", seed=0)
+    fit("mlp(widths=[16])", data, method, out=out, state=state, **OPTIONS)
+
+
+def count_calls(die_at: tuple[str, int] | None) -> Counter[str]:
+    """Count the calls that moments are made of, and die at one of them."""
+    seen: Counter[str] = Counter()
+    for kind, (place, name) in MOMENTS.items():
+        plain = getattr(place, name)
+
+        def counted(*args: Any, kind: str = kind, plain: Any = plain, **kwargs: Any) -> Any:
+            seen[kind] += 1
+            if die_at == (kind, seen[kind]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*args, **kwargs)
+
+        setattr(place, name, counted)
+    return seen
+
+
+def child(rank: int, world: int, port: int, restart: int, job: dict[str, Any]) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port), "TORCHELASTIC_RESTART_COUNT": str(restart),
+                   "NOISEPROOF_TIMEOUT": "60"}  # fmt: skip
+    os.setpgid(0, 0)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    seen = count_calls(tuple(job["die_at"]) if job["die_at"] and rank == job["victim"] and restart == 0 else None)
+    try:
+        train(job["method"], job["state"], Path(job["out"]))
+    except InputError:
+        os._exit(2)
+    if job.get("count"):
+        Path(job["count"] + f".{rank}").write_text(json.dumps(seen))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    os._exit(0)
+
+
+def run(world: int, job: dict[str, Any]) -> tuple[str, int]:
+    """Start the processes, again when one died: how it ended, and after how many restarts."""
+    began = time.monotonic()
+    for restart in range(4):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        context = multiprocessing.get_context("fork")
+        processes = [context.Process(target=child, args=(rank, world, port, restart, job)) for rank in range(world)]
+        for one in processes:
+            one.start()
+        while any(one.is_alive() for one in processes) and all(one.exitcode in (None, 0) for one in processes):
+            time.sleep(0.02)
+            if time.monotonic() - began > PATIENCE:
+                for one in processes:
+                    one.kill()
+                return "hung", restart
+        if all(one.exitcode == 0 for one in processes):
+            return "ended", restart
+        for one in processes:
+            one.terminate()
+        for one in processes:
+            one.join(10)
+            one.kill()
+            one.join()
+    return "gave up", restart
+
+
+def torchrun(world: int, job: dict[str, Any]) -> tuple[str, int]:
+    """The same by torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world),
+               "--max-restarts", "3", __file__, "--job", json.dumps(job)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * PATIENCE)
+    told = Path(job["out"]) / "restarts"
+    return ("ended" if done.returncode == 0 else "gave up"), int(told.read_text()) if told.exists() else -1
+
+
+def bits(folder: Path) -> dict[str, Any]:
+    """What a run left: its weights, its labels, its figures without times."""
+    import pyarrow.parquet as pq
+
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return {
+        "model": (folder / "model.safetensors").read_bytes(),
+        "labels": pq.read_table(folder / "labels.parquet").to_pydict(),
+        "history": [{k: v for k, v in one.items() if "second" not in k} for one in history],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kills", type=int, nargs="?", default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--torchrun", action="store_true")
+    parser.add_argument("--job")
+    given = parser.parse_args()
+    if given.job:
+        job = json.loads(given.job)
+        restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        dies = job["die_at"] and int(os.environ["RANK"]) == job["victim"] and restart == 0
+        count_calls(tuple(job["die_at"]) if dies else None)
+        train(job["method"], job["state"], Path(job["out"]))
+        (Path(job["out"]) / "restarts").write_text(str(restart))
+        return
+    root, draw = Path(tempfile.mkdtemp()), random.Random(given.seed)
+    launch = torchrun if given.torchrun else run
+    train("ce", "replicated", root / "first")  # what is imported on the way is imported once
+    undisturbed: dict[tuple[str, int, str], tuple[Any, list[Counter[str]]]] = {}
+    table: Counter[tuple[str, int, str, str]] = Counter()
+    for number in range(given.kills):
+        method, world = draw.choice(METHODS), draw.choice([2, 3])
+        state = draw.choice(["replicated", "sharded"])
+        key = (method, world, state)
+        if key not in undisturbed:
+            job = {"method": method, "state": state, "out": str(root / f"whole-{len(undisturbed)}"), "die_at": None,
+                   "victim": 0, "count": str(root / f"count-{len(undisturbed)}")}  # fmt: skip
+            assert run(world, job)[0] == "ended", key
+            counts = [Counter(json.loads(Path(f"{job['count']}.{rank}").read_text())) for rank in range(world)]
+            undisturbed[key] = bits(Path(job["out"])), counts
+        whole, counts = undisturbed[key]
+        victim = draw.randrange(world)
+        kind = draw.choice([kind for kind in MOMENTS if counts[victim][kind]])
+        out = root / f"killed-{number}"
+        job = {"method": method, "state": state, "out": str(out), "victim": victim,
+               "die_at": [kind, draw.randint(1, counts[victim][kind])]}  # fmt: skip
+        ending, restarts = launch(world, job)
+        same = ending == "ended" and bits(out) == whole
+        table[kind, world, state, ending if not same else "same bits"] += 1
+        told = f"{number + 1:4} {method:24} {world} {state:10} rank {victim} {kind} {job['die_at'][1]:4}: {ending}"
+        print(f"{told}, {restarts} restart(s), {'same bits' if same else 'OTHER BITS'}", flush=True)
+        shutil.rmtree(out, ignore_errors=True)
+    for (kind, world, state, outcome), count in sorted(table.items()):
+        print(f"| {kind} | {world} | {state} | {outcome} | {count} |")
+    shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()

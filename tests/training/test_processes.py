@@ -1,0 +1,182 @@
+"""Three processes against one, over every method: the same gradients, rows and choices in each step."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from noiseproof import methods
+from noiseproof.data import LabeledData, load, noise
+from noiseproof.errors import InputError
+from noiseproof.runs.result import FitResult
+from noiseproof.training.fit import fit
+from noiseproof.training.interrupt import Interrupted
+from tests.test_contract import PLAIN, STACKS, WRAPPED
+from tests.training.test_replicas import together
+
+MIXED = "crust(ce, mixup=1.0, weighted=True, selection='medoids')"
+QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", MIXED]
+TIMES = {"seconds", "examples_per_second"}
+
+
+def small() -> LabeledData:
+    """Of which 118 are trained on: three processes cannot share the last batch of 22 evenly."""
+    return noise.apply(load("digits").subset(torch.arange(147)), "symmetric:0.3", seed=0)
+
+
+class Watch:
+    """A progress that keeps the gradients, and what the method remembers, of every step."""
+
+    def __init__(self, method: methods.Method) -> None:
+        self.method, self.seen = method, []
+
+    def start(self, run, title): ...
+
+    def step(self, run, done):
+        state = {"gradient": torch.cat([p.grad.flatten() for p in run.models.parameters() if p.grad is not None])}
+        kept = self.method.state_dict()
+        self.seen.append(state | {k: v.clone() for k, v in kept.items() if isinstance(v, torch.Tensor)})
+
+    def epoch(self, run): ...
+
+    def close(self): ...
+
+
+def train(method: str, **more: Any) -> tuple[FitResult, Watch]:
+    built = methods.build(method)
+    watch = Watch(built)
+    options = {"epochs": 4, "batch_size": 32, "lr": 0.02, "val": 0.2, "seed": 3, "device": "cpu", "progress": watch}
+    return fit("mlp(widths=[16])", small(), built, **options | more), watch
+
+
+def told(result: FitResult, watch: Watch) -> dict[str, Any]:
+    """What is compared: each step, and what came of it."""
+    return {
+        "steps": watch.seen, "models": result.run.models.state_dict(), "suspicion": result.beliefs.suspicion,
+        "soft_label": result.beliefs.soft_label, "kept": result.kept,
+        "history": [{k: v for k, v in one.items() if k not in TIMES} for one in result.history],
+    }  # fmt: skip
+
+
+def difference(one: Any, other: Any, at: str = "") -> str | None:
+    """Where two nested values differ by more than rounding."""
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return f"{at}: {sorted(one.keys() ^ other.keys())}"
+        found = (difference(one[key], other[key], f"{at}/{key}") for key in one)
+    elif isinstance(one, list):
+        if len(one) != len(other):
+            return f"{at}: {len(one)} and {len(other)}"
+        found = (difference(a, b, f"{at}/{i}") for i, (a, b) in enumerate(zip(one, other, strict=True)))
+    elif isinstance(one, torch.Tensor) and one.is_floating_point():
+        near = torch.allclose(one, other, atol=3e-5, rtol=1e-4, equal_nan=True)
+        return None if near else f"{at}: {(one - other).abs().max().item()}"
+    elif isinstance(one, torch.Tensor):
+        return None if torch.equal(one, other) else f"{at}: other values"
+    elif isinstance(one, float):
+        return None if one == pytest.approx(other, rel=1e-3, abs=3e-5) else f"{at}: {one} and {other}"
+    else:
+        return None if one == other else f"{at}: {one} and {other}"
+    return next((text for text in found if text is not None), None)
+
+
+def compare(names: list[str], folder: Path, **more: Any) -> None:
+    for number, name in enumerate(names):
+        torch.save(told(*train(name)), folder / f"alone-{number}.pt")
+
+    def work(folder: Path) -> Any:
+        failed = {}
+        for number, name in enumerate(names):
+            try:
+                found = told(*train(name, **more))
+            except InputError as error:
+                failed[name] = str(error)
+                continue
+            alone = torch.load(folder / f"alone-{number}.pt")
+            if not found["steps"]:  # not the main process: it has no progress
+                alone["steps"] = []
+            gap = difference(alone, found)
+            if gap is not None:
+                failed[name] = gap
+        return failed
+
+    assert together(work, folder, world=3, seconds=300) == [{}] * 3
+
+
+@pytest.fixture(autouse=True)
+def _without_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit of a finished run takes longer than these runs, and is the same in each process."""
+    for name in ("audit_run", "others_say"):
+        monkeypatch.setattr(f"noiseproof.training.evaluate.{name}", lambda *_, **__: None)
+
+
+def test_three_processes_are_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEPROOF_DEBUG", "1")
+    compare(QUICK, tmp_path)
+
+
+@pytest.mark.slow
+def test_three_processes_are_as_one_with_every_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEPROOF_DEBUG", "1")
+    compare([*WRAPPED, *STACKS], tmp_path)
+
+
+def bits(result: FitResult) -> dict[str, Any]:
+    rows = {key: module.get_buffer(name) for key, (module, name) in result.method.row_buffers().items()}
+    return told(result, Watch(result.method)) | {"rows": rows}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two nested values are equal to the bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
+    names = ["elr", "label_noise(sop)", "sop_plus(full_u=True)", "early_stop(crust(elr))", "elr_plus", "ce"]
+
+    def work(folder: Path) -> Any:
+        return [name for name in names if not same(bits(train(name)[0]), bits(train(name, state="sharded")[0]))]
+
+    assert together(work, tmp_path, world=3) == [[], [], []]
+
+
+def test_a_run_goes_on_with_more_or_fewer_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in parts are dealt out anew, and results differ by rounding."""
+    monkeypatch.setattr(FitResult, "save", lambda *_, **__: None)  # there is no audit to write
+    name, out = "early_stop(label_noise(sop))", tmp_path / "run"
+    alone = told(*train(name))
+
+    class Stop(Watch):
+        def step(self, run, done):
+            if run.step == 6:
+                signal.raise_signal(signal.SIGINT)
+
+    def begin(folder: Path) -> Any:
+        try:
+            train(name, out=out, state="sharded", progress=Stop(methods.build(name)))
+        except Interrupted:
+            return "interrupted"
+
+    def go_on(folder: Path) -> Any:
+        found = told(*train(name, out=out, state="sharded", resume=True))
+        return difference(alone | {"steps": []}, found | {"steps": []})
+
+    for world, work, answer in ((3, begin, "interrupted"), (2, go_on, None)):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        assert together(work, folder, world) == [answer] * world
+
+
+def test_mixing_with_what_others_remember_is_refused(tmp_path: Path) -> None:
+    def work(folder: Path) -> Any:
+        train("crust(elr, mixup=1.0, selection='medoids')")
+
+    assert all("use one process, or leave out mixup" in answer for answer in together(work, tmp_path))
