@@ -35,6 +35,6 @@ def export(
         wrote(out, ": weights; mean and std of the inputs in its metadata")
         return
     missing = ": not compared with the network, as onnxruntime is not installed"
-    wrote(out, missing if done.difference is None else f": as the network to {done.difference:.1g}")
+    wrote(out, missing if done.difference is None else f": agrees with the network to {done.difference:.1g}")
     if done.encoder is not None:
         wrote(done.encoder, ": the features that it takes, from the columns (nf.load_encoder)")

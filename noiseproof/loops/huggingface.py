@@ -25,8 +25,9 @@ _Trainer: Any = object  # what is mixed in stands before a Trainer
 class NoisyLabelsMixin(_Trainer):
     """A Trainer that trains with one of our losses: it carries positions, steps the loss, and checkpoints its state.
 
-    Positions are those in `train_dataset`, which is wrapped; the model does not see them. The loss is stepped after
-    each step of the optimizer, so that `gradient_accumulation_steps` works. Evaluation has the model's own loss.
+    Positions, where the loss asks for them, are those in `train_dataset`; the model does not see them. The loss is
+    stepped after each step of the optimizer, so that `gradient_accumulation_steps` works. Evaluation has the model's
+    own loss.
 
     Args:
         criterion: a loss of ours; one that needs no index works, too. Everything else is the Trainer's.
@@ -46,7 +47,7 @@ class NoisyLabelsMixin(_Trainer):
         self.model_accepts_loss_kwargs = False  # the same, to versions without the attribute above
         self.carrier.refuse_processes(max(self.args.world_size, self.args.n_gpu))
         self.carrier.criterion.to(self.args.device)
-        if self.train_dataset is not None:
+        if self.train_dataset is not None and "index" in self.carrier.asks:
             self.train_dataset = indexed(self.train_dataset)
         self.data_collator = _CollateSome(self.data_collator)
         self.add_callback(_callback(self))

@@ -34,7 +34,6 @@ class Deployed(nn.Module):
         unit = 255.0 if dtype == torch.uint8 else 1.0
         self.register_buffer("scale", (1 / (trained.normalize.std * unit)).view(each))
         self.register_buffer("shift", (-trained.normalize.mean / trained.normalize.std).view(each))
-        self.eval()
 
     def forward(self, *tensors: Tensor) -> Tensor:
         given = [tensors[0].to(torch.float32) * self.scale + self.shift] if self.normalized else list(tensors)

@@ -88,7 +88,7 @@ def export(
     beside = path.with_suffix(".encoder.json") if trained.form.encoder is not None else None
     metadata = deployed.describe(trained, beside)
     examples = deployed.examples(_SIZES[0])
-    with _quietly(trained.architecture):
+    with _quietly(trained.architecture), eval_mode(deployed):
         content = make(deployed, examples, metadata)
         program = read(content)
     difference = None if program is None else _difference(trained, deployed, program)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 import noiseproof as nf
 from noiseproof.errors import InputError
@@ -124,6 +125,17 @@ def test_evaluation_and_losses_without_an_index(tmp_path: Path) -> None:
         plain = nn.functional.cross_entropy(model(batch["input_ids"], batch["attention_mask"]).logits, batch["labels"])
         assert found["eval_loss"] == pytest.approx(float(plain), abs=2e-2)  # of bfloat16
         assert trainer.predict(Texts()).predictions.shape == (N, K)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return (Texts()[i] for i in range(N))
+
+
+def test_a_stream_for_a_loss_without_an_index(tmp_path: Path) -> None:
+    RobustTrainer(bert(), arguments(tmp_path, max_steps=3), train_dataset=Stream(), criterion=nf.GCELoss()).train()
+    with pytest.raises(InputError, match="indexed takes a map-style dataset"):
+        RobustTrainer(bert(), arguments(tmp_path, max_steps=3), train_dataset=Stream(), criterion=sop())
 
 
 class Unlabelled(Texts):

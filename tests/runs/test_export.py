@@ -71,7 +71,10 @@ def test_images(photos: tuple[Path, np.ndarray], tmp_path: Path, suffix: str) ->
 def test_logits_of_floats(photos: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     folder, pixels = photos
     model = nf.load_model(folder)
+    model.models.train()
     done = model.export(tmp_path / "m.pt2", dtype="float32")
+    assert all(module.training for module in model.models.modules())  # as it was
+    model.models.eval()
     logits = torch.from_numpy(answers(done.path, (pixels / 255).astype(np.float32)))
     np.testing.assert_allclose(logits.softmax(1), model.predict_proba(pixels), atol=1e-5)
     assert (done.metadata["output"], done.metadata["holds"]) == ("logits", "images, red, green, blue, 0..1")
@@ -171,7 +174,7 @@ def test_pretraining_keeps_its_normalisation(tmp_path: Path, command: Any) -> No
 def test_the_command(photos: tuple[Path, np.ndarray], tmp_path: Path, command: Any) -> None:
     code, said, _ = command("export", str(photos[0]), str(tmp_path / "m.pt2"), "--softmax")
     assert code == 0
-    assert "as the network to" in " ".join(said.split())
+    assert "agrees with the network to" in " ".join(said.split())
     for words, arguments in (
         (".onnx, .pt2, .safetensors; TorchScript is deprecated by PyTorch; name it so", ("m.pts",)),
         ("must end in one of .onnx, .pt2, .safetensors; name it so", ("m.tflite",)),
