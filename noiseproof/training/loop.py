@@ -99,7 +99,7 @@ class Loop:
             self.folder.resume(description, self.restore, planned=self.planned())
             self.initial = self.folder.load_initial(self.initial)
             if self.position.stopped and self.folder.lengthened:
-                warnings.warn(f"the run ended by itself after epoch {self.run.epoch}: more change nothing", stacklevel=2)
+                warnings.warn(f"the run ended by itself in epoch {self.run.epoch}: more change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
             self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))
