@@ -34,7 +34,18 @@ from noiseproof.data import load, noise
 from noiseproof.errors import InputError
 from noiseproof.training.fit import fit
 
-METHODS = ["ce", "elr", "sop", "co_teaching", "early_stop(crust(elr))", "label_noise(sop)", "mixup", "forward"]
+METHODS = [
+    "ce",
+    "elr",
+    "sop",
+    "co_teaching",
+    "early_stop(crust(elr))",
+    "label_noise(sop)",
+    "mixup",
+    "forward",
+    "dividemix(warmup=1)",
+    "joint(warmup=1)",
+]
 MOMENTS = {"exchange": (dist, "all_reduce"), "gather": (dist, "all_gather"), "flush": (os, "fsync"),
            "rename": (os, "replace"), "step": (torch.optim.SGD, "step")}  # fmt: skip
 OPTIONS = {"epochs": 4, "batch_size": 32, "val": 0.2, "seed": 1, "device": "cpu", "checkpoint_steps": 3}

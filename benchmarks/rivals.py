@@ -47,10 +47,10 @@ def sets(data: str, seed: int) -> tuple[LabeledData, LabeledData]:
     return training.split(TRAINED / len(training), seed=seed)[1], test.split(TESTED / len(test), seed=0)[1]
 
 
-def run(data: str, method: str, seed: int) -> dict[str, Any]:
+def run(data: str, method: str, seed: int, epochs: int) -> dict[str, Any]:
     training, test = sets(data, seed)
     training = noise.apply(training, NOISE, seed=seed)
-    result = fit("mlp", training, method, epochs=EPOCHS[data], test=test, seed=seed, **SHARED)
+    result = fit("mlp", training, method, epochs=epochs, test=test, seed=seed, **SHARED)
     rows = result.summary()
     figures = {"last": rows["last"]["test_accuracy"], "best": rows["best"]["test_accuracy"]}
     figures |= {"kept": rows["final"]["test_accuracy"], "memorised": rows["last"]["train_memorised"]}
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="+")
     parser.add_argument("--data", nargs="+", choices=EPOCHS, default=["digits"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="in the place of 100 and 60")
     parser.add_argument("--out", type=Path, default=Path("results/rivals.jsonl"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -69,13 +70,13 @@ def main() -> None:
     lines = asked.out.read_text().splitlines() if asked.out.exists() else []
     done = {tuple(one["key"]): one["figures"] for one in map(json.loads, lines)}
     for data in asked.data:
-        rows = []
+        rows, epochs = [], asked.epochs or EPOCHS[data]
         for method in asked.methods:
             found = []
             for seed in range(asked.seeds):
-                key = (data, EPOCHS[data], build(method).describe(), seed)
+                key = (data, epochs, build(method).describe(), seed)
                 if key not in done:
-                    done[key] = run(data, method, seed)
+                    done[key] = run(data, method, seed, epochs)
                     with asked.out.open("a") as file:
                         file.write(json.dumps({"key": key, "figures": done[key]}) + "\n")
                 found.append(done[key])

@@ -45,10 +45,16 @@ class Batch:
     weight: Tensor | None = None  # (B,) weights of a Selection, of mean 1 over the selection
     row: Tensor = None  # type: ignore[assignment]  # (B,) where `Method.rows` hold these examples: index, if they hold all
     sizes: tuple[int, ...] = ()  # B of each process
+    on_host: Tensor | None = None  # (B,) index, on the CPU
 
     def __post_init__(self) -> None:
         self.row = self.index if self.row is None else self.row
         self.sizes = self.sizes or (len(self.label),)
+
+    @property
+    def host_index(self) -> Tensor:
+        """`index` on the CPU, to look examples up by: in a step of the loop, without waiting for the device."""
+        return self.index.cpu() if self.on_host is None else self.on_host
 
     @property
     def size(self) -> int:

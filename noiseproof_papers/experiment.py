@@ -5,16 +5,15 @@ Below it what tables share: cells that have something in common, and numbers ove
 
 from __future__ import annotations
 
-import math
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from noiseproof.benching.cells import Cell as Cell
+from noiseproof.benching.statistics import spread as spread
 from noiseproof_papers.datadir import DataDir
 
-Cell = dict[str, Any]  # the JSON parameters of one piece of work
 Table = tuple[list[str], list[list[str]]]  # header, rows
 
 
@@ -65,17 +64,6 @@ def group(done: Iterable[Done], key: Callable[[Cell], Any]) -> dict[Any, list[di
 def where(done: Iterable[Done], **wanted: Any) -> list[Done]:
     """The cells of which these parameters have these values."""
     return [one for one in done if all(one.cell[key] == value for key, value in wanted.items())]
-
-
-def spread(values: Sequence[float | None], *, percent: bool = True) -> str:
-    """Mean ± standard deviation, in %, or with three digits, and of how many where some are missing; – for none."""
-    numbers = [value * (100 if percent else 1) for value in values if value is not None and math.isfinite(value)]
-    if not numbers:
-        return "–"
-    digits = 1 if percent else 3
-    text = f"{statistics.mean(numbers):.{digits}f}"
-    text += f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
-    return text if len(numbers) == len(values) else f"{text} ({len(numbers)} of {len(values)})"
 
 
 def spreads(figures: Sequence[dict[str, Any]], *keys: str, percent: bool = True) -> list[str]:

@@ -23,8 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
+from noiseproof.benching.trial import of_fit
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.training.fit import fit
@@ -71,28 +70,13 @@ def train(cell: Cell, data: DataDir, **instead: Any) -> dict[str, Any]:
     """Train a cell; `instead` are arguments of `fit` in place of its own, e.g. its method, watched.
 
     Returns:
-        last, best, kept: test accuracy at the last epoch, at the best by held-out noisy labels, of the model kept;
-        fitted, memorised: of the noisy labels, at the last epoch; selected: the share of the examples it visited;
-        auroc, auprc: of the suspicion for finding the wrong training labels, None where all are right; noise: their
-        share; seconds: spent in steps; curves, with None where an epoch has no such figure.
+        those of `of_fit`, and curves, with None where an epoch has no such figure.
     """
     training, test = sets(cell, data)
     if cell["noise"] is not None:
         training = corruption.apply(training, cell["noise"], seed=cell["seed"])
     result = fit(data=training, test=test, seed=cell["seed"], device="auto", **{**cell["fit"], **instead})
-    summary = result.summary()
-    figures: dict[str, Any] = {
-        "last": summary["last"]["test_accuracy"],
-        "best": summary.get("best", {}).get("test_accuracy"),
-        "kept": summary["final"]["test_accuracy"],
-        "fitted": summary["last"]["train_accuracy"],
-        "memorised": summary["last"].get("train_memorised"),
-        "selected": summary["last"]["examples"] / len(result.run.data),
-        "seconds": summary["last"]["seconds"],
-    }
-    trained = result.split == "train"
-    wrong = np.zeros(len(training), bool) if training.wrong is None else training.wrong.numpy()
-    figures |= find_wrong(wrong[trained], result.beliefs.suspicion.numpy()[trained])
+    figures = of_fit(result)
     figures["curves"] = {
         key: [round(record[key], 4) if key in record else None for record in result.history]
         for key in CURVES
@@ -104,19 +88,6 @@ def train(cell: Cell, data: DataDir, **instead: Any) -> dict[str, Any]:
 def _some(data: LabeledData, count: int | None, seed: int) -> LabeledData:
     """So many examples of a data set, stratified by label."""
     return data if count is None or count >= len(data) else data.split(count / len(data), seed=seed)[1]
-
-
-def find_wrong(wrong: np.ndarray, suspicion: np.ndarray) -> dict[str, float | None]:
-    """How well the suspicion (n,) finds the labels that are wrong (n,): areas under ROC and precision-recall curves."""
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    if not wrong.any():
-        return {"auroc": None, "auprc": None, "noise": 0.0}
-    return {
-        "auroc": float(roc_auc_score(wrong, suspicion)),
-        "auprc": float(average_precision_score(wrong, suspicion)),
-        "noise": float(wrong.mean()),
-    }
 
 
 def last_and_best(figures: Sequence[dict[str, Any]]) -> str:

@@ -19,6 +19,7 @@ from noiseproof import fit, methods
 from noiseproof import pretraining as pretrain
 from noiseproof import schedules as schedule
 from noiseproof.cli import app
+from noiseproof.cli.sets import noises_of
 from noiseproof.data import LabeledData, noise
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +106,8 @@ def test_command_lines_parse(path: Path) -> None:
     for name, *words in command_lines(path.read_text(encoding="utf-8")):
         given = commands[name].make_context(name, words).params  # an unknown option raises
         method = pretrain.build if name == "pretrain" else methods.build
-        parsers = {"method": method, "noise": noise.parse, "schedule": schedule.parse}
+        corrupt = noises_of if name == "bench" else noise.parse
+        parsers = {"method": method, "noise": corrupt, "schedule": schedule.parse}
         for key, parse in parsers.items():
             if given.get(key) is not None:
                 parse(given[key])

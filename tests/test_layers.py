@@ -16,7 +16,7 @@ import noiseproof_papers
 ROOT, PAPERS = (Path(str(package.__file__)).parent for package in (noiseproof, noiseproof_papers))
 LAYERS = (  # each imports from those before it, and from itself
     "errors checks calls device distributed files jit schedules", "data", "models", "auditing", "coreset", "method",
-    "methods", "loops runs", "training", "pretraining", "jacobian", "recipes estimator", "reviewing", "cli",
+    "methods", "loops runs", "training", "pretraining", "jacobian", "recipes estimator", "benching reviewing", "cli",
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))

@@ -11,8 +11,8 @@ from noiseproof.cli.app import app, main
 
 # the order of `noiseproof --help`
 VERBS = (
-    "demo", "fit", "predict", "export", "audit", "review", "relabel", "pretrain", "probe", "jacobian", "corrupt",
-    "lists",
+    "demo", "fit", "predict", "export", "audit", "review", "relabel", "bench", "compare", "pretrain", "probe",
+    "jacobian", "corrupt", "lists",
 )  # fmt: skip
 
 for _verb in VERBS:

@@ -10,7 +10,7 @@ the default; with --resume, those that the run was begun with.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -113,17 +113,17 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def values(kind: type, options: Options) -> Options:
-    """The arguments of a verb: those of its settings that are options, from the values of these."""
+def values(kind: type, options: Options, names: Container[str] | None = None) -> Options:
+    """The arguments of a verb: those of its settings that are options, or of these `names`, from the values given."""
     found = {}
     for name, one in settings_of(kind).items():
-        if one.option is not None:
+        if one.option is not None and (names is None or name in names):
             value = options[name]
             found[name] = value if one.parse is None or value is None else one.parse(value)
     return found
 
 
-def with_options(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command options for the settings of these classes, beside its own; it takes them as **keywords."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -135,7 +135,8 @@ def with_options(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., 
         def command(**given: Any) -> None:
             function(**given)
 
-        command.__signature__ = inspect.Signature([*kept, *parameters(*kinds).values()])  # type: ignore[attr-defined]
+        added = [one for name, one in parameters(*kinds).items() if name not in without]
+        command.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
         command.__annotations__ = {}
         return command
 

@@ -204,6 +204,7 @@ class Correction(Method):
             )
         _warmup.check(self.warmup, run.epochs)
         self.register_buffer("matrix", torch.eye(size))  # (K, K)
+        self._corrects: bool | None = None
         self.register_buffer("known", torch.tensor(self.transition is not None))  # given, or estimated by now
         if self.transition is not None:
             self.use(torch.tensor(self.transition))
@@ -215,6 +216,7 @@ class Correction(Method):
             quantile = (1 - share / 2).clamp_min(_QUANTILE) if self.quantile is None else self.quantile
             self.use(estimate_transition(run.predict(), quantile))
             self.known.fill_(True)
+        self._corrects = None
         return None
 
     def use(self, transition: Tensor) -> None:
@@ -223,7 +225,9 @@ class Correction(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))
-        if not self.known:
+        if self._corrects is None:  # once in an epoch: to ask in each step would be to wait for the device
+            self._corrects = bool(self.known)
+        if not self._corrects:
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
         return batch.mean(self.corrected(run, logits, batch.label))
 

@@ -206,7 +206,7 @@ class CRUST(Wrapper):
         if run.epoch > self._warm(run):  # theirs mix from the epoch after the first selection on
             label = run.data.labels.cpu()
             order, size = label.argsort(stable=True), torch.bincount(label)
-            own = label[batch.index.cpu()]
+            own = label[batch.host_index]
             uniform = torch.rand(batch.size, generator=run.generator, dtype=torch.float64)[batch.own]
             draw = (uniform * size[own]).long()
             partner = order[(size.cumsum(0) - size)[own] + draw]
@@ -223,14 +223,16 @@ class CRUST(Wrapper):
             return self.inner.loss(run, batch)
         lam = sample_lam(self.mixup, run.generator)
         uniform = torch.rand(batch.size, generator=run.generator)[batch.own]
-        rows = self._partners(batch.index.cpu(), uniform)
+        rows = self._partners(batch.host_index, uniform)
         assert run.inputs is not None
         mixed = tuple(lam * other + (1 - lam) * own for own, other in zip(batch.views, run.inputs(rows), strict=True))
         weight = torch.ones_like(batch.label, dtype=torch.float32) if batch.weight is None else batch.weight
-        partner = rows.to(batch.index.device)
-        label = run.data.labels.to(batch.label.device)[partner]
+        partner = rows.to(batch.index.device, non_blocking=True)
+        label = run.data.labels[rows].to(batch.label.device, non_blocking=True)
         once = dataclasses.replace(run, models=nn.ModuleList(_Once(model) for model in run.models))
-        others = dataclasses.replace(batch, views=mixed, label=label, index=partner, row=partner, weight=lam * weight)
+        others = dataclasses.replace(
+            batch, views=mixed, label=label, index=partner, row=partner, weight=lam * weight, on_host=rows
+        )
         other = self.inner.loss(once, others)
         return other + self.inner.loss(once, dataclasses.replace(batch, views=mixed, weight=(1 - lam) * weight))
 

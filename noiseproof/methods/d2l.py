@@ -97,6 +97,7 @@ class D2L(Method):
         self.register_buffer("dimensions", torch.zeros(run.epochs, dtype=torch.float64))  # (T,) LID before each epoch
         self.register_buffer("turn", torch.tensor(-1))  # the epoch before the turning point; −1: none yet
         self.previous = Snapshot(tensors_of(run.models))  # as they were an epoch ago
+        self._alpha: float | None = None  # of the epoch under way
 
     def before_epoch(self, run: Run) -> Selection | None:
         window = max(5, run.epochs // 20) if self.window is None else self.window
@@ -105,6 +106,7 @@ class D2L(Method):
             self.turn.fill_(run.epoch - 1)
             self.previous.restore(tensors_of(run.models))
         self.previous.keep(tensors_of(run.models))
+        self._alpha = None
         return None
 
     @torch.no_grad()
@@ -124,7 +126,9 @@ class D2L(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        return batch.mean(d2l_loss(logits, batch.label, self._trust(run, run.epoch)))
+        if self._alpha is None:  # once in an epoch: to ask in each step would be to wait for the device
+            self._alpha = self._trust(run, run.epoch)
+        return batch.mean(d2l_loss(logits, batch.label, self._alpha))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"lid": float(self.dimensions[run.epoch - 1]), "alpha": self._trust(run, run.epoch - 1)}

@@ -97,7 +97,8 @@ class MentorNet(Method):
 
     def _kept(self, run: Run, index: Tensor) -> Tensor:
         """Whether each example (B,) of these is not dropped; the order they stand in has no say."""
-        rank = torch.randperm(len(index), generator=run.generator)[index.cpu().argsort().argsort()]  # (B,)
+        drawn = torch.randperm(len(index), generator=run.generator).to(index.device, non_blocking=True)
+        rank = drawn[index.argsort().argsort()]  # (B,)
         return rank >= int(len(index) * self.dropout)
 
     def figures(self, run: Run) -> dict[str, float]:

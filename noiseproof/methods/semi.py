@@ -26,7 +26,7 @@ def mix(inputs: Tensor, target: Tensor, alpha: float, generator: torch.Generator
     """x′ and t′ of inputs (B, …) and targets (B, K): each keeps the larger share of its mixture."""
     lam = sample_lam(alpha, generator)
     lam = max(lam, 1 - lam)
-    permutation = torch.randperm(len(inputs), generator=generator).to(inputs.device)
+    permutation = torch.randperm(len(inputs), generator=generator).to(inputs.device, non_blocking=True)
     return mixup(inputs, lam, permutation), mixup(target, lam, permutation)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,18 @@ _WIDEST, _TEXT = 1000, 300  # features of a row whose values are looked at; char
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
 
 
+class Linked(NamedTuple):
+    """An entry of a table that leads to another place of the page, or is such a place."""
+
+    text: str
+    to: str | None
+    hint: str = ""
+    name: str | None = None  # of this place
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of a page; what is empty is left out."""
@@ -41,7 +53,7 @@ class Section:
     title: str = ""
     about: str = ""
     header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()  # figures below a header, words where there is none
+    rows: Sequence[Sequence[str | Linked]] = ()  # figures below a header, words where there is none
     picture: bytes | None = None  # a PNG
     suspects: Sequence[Mapping[str, Any]] = ()  # rows of the label table, each with its image's PNG or None
 

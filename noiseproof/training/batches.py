@@ -84,7 +84,7 @@ class Batches:
         views, part = self.inputs(piece.own), distributed.own_part(piece.sizes)
         rows = piece.own.to(self.device, non_blocking=True)
         weight = None if piece.weight is None else piece.weight[part]
-        return Batch(views, self.labels.index_select(0, rows), rows, weight, sizes=piece.sizes)
+        return Batch(views, self.labels.index_select(0, rows), rows, weight, sizes=piece.sizes, on_host=piece.own)
 
     def inputs(self, rows: Tensor) -> tuple[Tensor, ...]:
         """The views of the examples `rows`, augmented and normalised."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from noiseproof.benching.trial import find_wrong
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
 from noiseproof.method import Run
@@ -32,7 +33,7 @@ from noiseproof.training.progress import Silent
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import frame, mean_and_range
 from noiseproof_papers.experiment import Cell, Done, Experiment, Table, group, span, spread, spreads, where
-from noiseproof_papers.fits import cell, find_wrong, sets
+from noiseproof_papers.fits import cell, sets
 
 ADADELTA = {"method": "ce", "optimizer": "adadelta", "lr": 1.0, "weight_decay": 0.0, "schedule": "constant"}
 RESNET: dict[str, Any] = {

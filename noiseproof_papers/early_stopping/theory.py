@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from noiseproof.benching.trial import find_wrong
 from noiseproof.runs.drawing import BLUE, GREEN, RED, new_figure
 from noiseproof.runs.plots import loss_histogram
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import frame, mean_and_range
 from noiseproof_papers.early_stopping import bounds, clusters
 from noiseproof_papers.experiment import Cell, Done, Experiment, Table, group, span
-from noiseproof_papers.fits import find_wrong
 
 
 def _watched(steps: int, count: int, *also: int) -> list[int]:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from noiseproof.benching.trial import find_wrong
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data import noise as corruption
 from noiseproof.data.input_form import InputForm
@@ -31,7 +32,7 @@ from noiseproof.runs.trained import Features
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import frame, mean_and_range
 from noiseproof_papers.experiment import Cell, Done, Experiment, Table, crossed, group, spread, spreads
-from noiseproof_papers.fits import SMALL, SMALL_DATA, cell, find_wrong, last_and_best, sets, train
+from noiseproof_papers.fits import SMALL, SMALL_DATA, cell, last_and_best, sets, train
 
 STRONG = "sane-strong"
 PAPER_RUN: dict[str, Any] = {**recipe("moco-cifar10", "pretrain"), "probe_every": 0}

@@ -137,6 +137,8 @@ def test_demo(command):
     code, out, _ = command("demo", "--seeds", "1", "--epochs", "2", "--out", "d")
     assert code == 0
     assert "cross-entropy" in out
+    assert "The labels, by auto: " in out
+    assert "By the true labels, " in out
     assert Path("d/demo.png").read_bytes()[:4] == b"\x89PNG"
     assert "data:image/png" in Path("d/report.html").read_text()
 

@@ -29,6 +29,9 @@ GOOD = {  # a call of each verb that would do; nothing is trained
     "fit": ["t.csv", "--epochs", "1"],
     "predict": ["run", "t.csv"],
     "audit": ["t.csv"],
+    "bench": ["t.csv", "--epochs", "1", "--seeds", "1"],
+    "compare": ["t.csv", "--epochs", "1"],
+    "export": ["run", "model.safetensors"],
     "pretrain": ["photos.npz", "--epochs", "1", "--model", "cnn3", "--batch-size", "4"],
     "probe": ["run", "--no-random"],
     "jacobian": ["run", "--examples", "5"],
@@ -76,7 +79,7 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
         raise Began
 
     monkeypatch.setattr(Loop, "train", begin)
-    monkeypatch.setattr("noiseproof_papers.grid._work", begin)
+    monkeypatch.setattr("noiseproof.benching.cells._work", begin)
     monkeypatch.setattr("noiseproof.reviewing.server.serve", begin)
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -97,7 +100,7 @@ def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: l
     for name in names:
         out = (
             []
-            if option == "--out" or verb in ("predict", "probe", "jacobian", "corrupt", "review")
+            if option == "--out" or verb in ("predict", "export", "probe", "jacobian", "corrupt", "review")
             else ["--out", f"out-{name}"]
         )
         code, err = call(verb, *GOOD[verb], *out, option, EDGES[name])

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from noiseproof.benching.trial import find_wrong
 from noiseproof.cli import app
 from noiseproof.data import noise
 from noiseproof.errors import InputError
@@ -26,7 +27,6 @@ from noiseproof_papers import build, experiments, grid
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Experiment, spread
-from noiseproof_papers.fits import find_wrong
 from noiseproof_papers.grid import reproduce
 
 

@@ -6,9 +6,11 @@ import copy
 import json
 import multiprocessing
 import signal
+import time
 import traceback
 import zlib
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +256,17 @@ def test_processes_of_different_calls_are_refused(
     first, second = together(lambda folder: train(**different(distributed.rank())) and None, tmp_path)
     assert first == second == f"{name} differs between processes 0 and 1; make the same call in each"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_silent_process_is_told_of(tmp_path: Path) -> None:
+    def work(folder: Path) -> Any:
+        group = dist.new_group(timeout=timedelta(seconds=1))
+        if distributed.rank() == 0:
+            time.sleep(4)
+            return "slept"
+        with distributed.answering():
+            dist.all_reduce(torch.zeros(()), group=group)
+
+    slept, told = together(work, tmp_path)
+    assert slept == "slept"
+    assert told.startswith("another process has not answered process 1 for 900 s; look into its log")

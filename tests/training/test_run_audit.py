@@ -131,3 +131,8 @@ def test_a_part_with_more_wrong_labels_by_chance_does_not_raise_the_rate() -> No
     parts = [(torch.from_numpy(rows), torch.from_numpy(said[rows]).float()) for rows in (held_out, rest)]
     report = audit_run(data, parts, split, others_say(data))
     assert report.noise_rate == pytest.approx(0.2, rel=0.1)
+    told = [(rows.numpy(), probability.numpy()) for rows, probability in parts]
+    for beside in (others_say(data), []):  # by what others say, or the networks: more than chance is believed
+        weights = run_audit._as_noisy(data.labels.numpy(), told, beside)
+        share = 0.2 if beside else 0.3
+        assert np.average(wrong[held_out], weights=weights) == pytest.approx(share, abs=0.02)

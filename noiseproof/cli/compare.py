@@ -1,0 +1,103 @@
+"""`noiseproof compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noiseproof.cli.app import app, interruptible
+from noiseproof.cli.options import Source, option, with_options
+from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
+
+EXAMPLES = """[bold]Examples[/bold]
+
+  noiseproof compare table.csv --label-column species
+
+  noiseproof compare photos/ --features imagenet --methods 'auto,ce,gce,elr,early_stop(ce)' --jobs 2
+"""
+CANDIDATES = "auto,ce,gce,elr,sop,early_stop(ce)"
+LEFT_OUT = ("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track", "test")
+
+
+@app.command(epilog=EXAMPLES)
+@with_options(Fitting, Source, without=LEFT_OUT)
+def compare(
+    data: Annotated[str, typer.Argument(help="Your data, as of fit; no label of it need be right.")],
+    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = CANDIDATES,
+    features: Annotated[
+        str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
+    ] = None,
+    jobs: Annotated[int, option("Processes; they share the cores.", "--jobs", "-j", panel=RUN, min=1, max=1000)] = 1,
+    out: Annotated[Path | None, option("Where the runs' figures go; by default compare/DATA.", panel=RUN)] = None,
+    quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
+    **given: Any,
+) -> None:
+    """Say which method suits your data, without a single label that is known to be right."""
+    from functools import partial
+
+    from noiseproof.benching import criteria, page, plan
+    from noiseproof.benching.cells import CELLS, complete
+    from noiseproof.benching.trial import trial
+    from noiseproof.cli import sets
+    from noiseproof.cli.console import console, show, table, wrote
+    from noiseproof.errors import InputError
+
+    names = list(dict.fromkeys(sets.split_outside(methods)))
+    if len(names) < 2:
+        raise InputError(f"--methods must name two candidates or more, got {methods!r}")
+    if features not in (None, "imagenet"):
+        raise InputError(f"--features must be imagenet, got {features!r}")
+    if not given["val"]:
+        raise InputError("the candidates are told apart by labels held out; leave --val at 0.1 or above")
+    options = given | {"features": features, "class_names": None, "test": None}
+    source = sets.source_of(data, options)
+    cells = plan.cells([source], [None], names, 1, sets.settings_of_fit(options), limit=given["limit"])
+    sets.check(cells)
+    folder = out or Path("compare") / Path(data).name.split(".")[0]
+    with interruptible():
+        records, _ = complete(
+            partial(trial, sets.sets, folder), cells, folder / CELLS,
+            what="compare", workers=jobs, option="--jobs", progress=not quiet,
+        )  # fmt: skip
+    known = [one for one in plan.judged(records, folder) if "corrected" in one["figures"]]
+    if not known:
+        raise InputError(f"no candidate could be trained: {records[0]['figures'].get('failed')}")
+    known.sort(key=lambda one: -one["figures"][criteria.PICKS])
+    rows = [[one["cell"]["method"], *_figures(one["figures"])] for one in known]
+    header = ["method", *criteria.NAMES.values(), "between", "processor s"]
+    caption = f"In % of the examples held out. By {criteria.NAMES[criteria.PICKS]}; noise by estimate: " + ", ".join(
+        sorted({f"{100 * one['figures']['estimated']:.0f} %" for one in known})
+    )
+    show(table(f"Candidates on {Path(data).name}", header, rows, caption=caption))
+    found = {name: criteria.track_record(page.committed(), name) for name in criteria.NAMES}
+    past = [
+        [
+            criteria.NAMES[name],
+            f"{one.correlation:.2f}",
+            f"{100 * one.near:.0f} %",
+            f"{one.regret:.1f}",
+            f"{one.worst:.1f}",
+        ]
+        for name, one in found.items()
+        if one is not None
+    ]
+    if past:
+        header = ["criterion", "rank correlation", "pick within 1 point", "points below the best", "at worst"]
+        show(table("How far these criteria are to be trusted", header, past, caption=_PAST))
+    best = known[0]["cell"]["method"]
+    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["high"] >= known[0]["figures"]["corrected"]]
+    equal = f" Within its interval: {', '.join(near)}." if near else ""
+    console.print(f"Take [bold]{best}[/bold]: noiseproof fit {data} --method '{best}'.{equal}", highlight=False)
+    wrote(folder / CELLS)
+
+
+_PAST = "Measured where the truth is known, on the leaderboard that comes with this version (docs/leaderboard.md)."
+
+
+def _figures(figures: dict[str, Any]) -> list[str]:
+    from noiseproof.benching import criteria
+
+    shown = [f"{100 * figures[name]:.1f}" for name in criteria.NAMES]
+    return [*shown, f"{100 * figures['low']:.1f}–{100 * figures['high']:.1f}", f"{figures['processor']:.1f}"]

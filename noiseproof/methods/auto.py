@@ -1,0 +1,163 @@
+"""A method that needs no expert: how robust it is, and to what noise, follows from what it sees while it trains.
+
+With p_i (K,) what the network says of example i, y_i its label, T (K, K) the chance that a class carries a label:
+
+    ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik T_k,y_i;   −log s_i for q = 0                                      (1)
+
+This is the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the
+label (Patrini et al. 2017, Theorem 2): T says which wrong labels to expect, q how little a label counts that is
+unlikely nevertheless. At first T = 1 and q = 0: cross-entropy. After an epoch, from examples that are not trained on:
+
+    ε = the share of wrong labels among them, by the audit's noise model (auditing/posterior.py)
+    q = min(0.7, 4 ε)                                                                                          (2)
+
+As soon as their agreement with the network rises by no more than its standard error, the network has learned what the
+labels have in common, and what comes next is learned by heart. From then on T is the noise model's, of the running mean
+of what the network said of the training examples, with such odds that the share ε of their labels is wrong, too:
+
+    T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)                                                                (3)
+
+(2) and (3) are done again after 1, 2, 4, … epochs, in the first half of the run. Where there is no noise, or where the
+network is sure of nobody, ε is next to 0 and the loss next to cross-entropy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from noiseproof import checks
+from noiseproof.auditing import posterior
+from noiseproof.data import LabeledData
+from noiseproof.method import Batch, Beliefs, Method, Run, Selection
+
+Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
+MEMORY = 0.9  # of the running mean of predictions
+SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run holds out none; how many at most
+ENOUGH = 50  # held-out examples, at least, to know a noise rate by
+
+
+def log_corrected(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
+    """log s (B,), Eq. (1), of logits (B, K), label (B,) and T (K, K)."""
+    reached = transition.T[label].clamp_min(1e-6).log()  # (B, K)
+    return (logits.log_softmax(dim=1) + reached.to(logits.dtype)).logsumexp(dim=1)
+
+
+def auto_loss(log_s: Tensor, q: float) -> Tensor:
+    """ℓ (B,), Eq. (1), of log s (B,)."""
+    return -log_s if q < 1e-3 else -torch.expm1(q * log_s) / q
+
+
+def raised(right: np.ndarray, labels: np.ndarray, rate: float) -> np.ndarray:
+    """P(right | x, given) (n, K) with such odds that the share `rate` of the labels (n,) is wrong, if it finds fewer.
+
+    Predictions of examples that were trained on agree with their labels more often than they should.
+    """
+    at = np.arange(len(labels))
+    wrong = np.clip(1 - right[at, labels].astype(np.float64), 1e-9, 1 - 1e-9)
+    if wrong.mean() >= min(rate, 0.95):
+        return right
+    odds = wrong / (1 - wrong)
+    log_factor = brentq(lambda x: (odds / (odds + np.exp(-x))).mean() - min(rate, 0.95), 0, 40)
+    right = right.copy()
+    right[at, labels] /= np.exp(log_factor)
+    return right / right.sum(axis=1, keepdims=True)
+
+
+class Auto(Method):
+    """Cross-entropy that turns as robust as the labels are noisy, to the noise that it sees; nothing to choose.
+
+    The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
+    audit's noise model of held-out examples: Eqs. (1) to (3) of methods/auto.py. Where the run holds out none (`val`),
+    it leaves out a tenth of the training examples in the first half of the epochs.
+
+    Differs from the papers: in both T or q are given, or T is estimated once, by a network trained before.
+    """
+
+    name = "auto"
+    paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018"
+    cost = "1.1×"
+    rows = ("mean",)
+
+    mean: Tensor
+    said: Tensor
+    held: Tensor
+    transition: Tensor
+    rate: Tensor
+    best: Tensor
+    begun: Tensor
+
+    def start(self, run: Run) -> None:
+        n, K = len(run.data), run.num_classes
+        count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
+        rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
+        self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
+        self.register_buffer("held", rows.sort().values.long())  # (m,) training examples left out, if any
+        self.register_buffer("said", torch.zeros(count, K))  # sums over epochs, of the examples held out
+        self.register_buffer("transition", torch.eye(K))
+        self.register_buffer("rate", torch.zeros(()))  # ε
+        self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
+        self.register_buffer(
+            "begun", torch.zeros((), dtype=torch.int64)
+        )  # the epoch after which T is known; 0: not yet
+
+    @property
+    def q(self) -> float:
+        return min(Q, SLOPE * float(self.rate))  # Eq. (2)
+
+    def before_epoch(self, run: Run) -> Selection | None:
+        if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
+            return None
+        if run.epoch > 0:
+            self._look(run)
+        if run.val is not None or 2 * run.epoch == run.epochs:
+            return None
+        trained = torch.ones(len(run.data), dtype=torch.bool)
+        trained[self.held.cpu()] = False
+        return Selection(trained.nonzero()[:, 0])
+
+    def _look(self, run: Run) -> None:
+        """After an epoch: what the network says of examples it was not trained on, and what follows."""
+        data: LabeledData = run.data.subset(self.held.cpu()) if run.val is None else run.val
+        now, labels = run.predict(data), data.labels
+        self.said += now.to(self.said)
+        agreement = float((now.argmax(dim=1) == labels).float().mean())
+        error = (agreement * (1 - agreement) / len(labels)) ** 0.5
+        if not self.begun and agreement < float(self.best) + error:
+            self.begun.fill_(run.epoch)
+        self.best.fill_(max(agreement, float(self.best)))
+        since = run.epoch - int(self.begun) + 1 if self.begun else run.epoch
+        if since & (since - 1):  # no power of two
+            return
+        said, given = (self.said / run.epoch).cpu().numpy(), labels.numpy()
+        self.rate.fill_(float(posterior.fit(given, [said]).wrong([said], given).mean()))
+        if self.begun:
+            self.transition.copy_(torch.from_numpy(self._transition(run)))
+
+    def _transition(self, run: Run) -> np.ndarray:
+        """T (K, K), Eq. (3)."""
+        visited = (self.mean.sum(dim=1) > 0).cpu()
+        said = (self.mean / self.mean.sum(dim=1, keepdim=True)).cpu()[visited].numpy()
+        labels = run.data.labels.cpu()[visited].numpy()
+        right = raised(posterior.fit(labels, [said]).posterior([said], labels), labels, float(self.rate))  # (n, K)
+        joint = np.full(self.transition.shape, 1e-6)
+        np.add.at(joint, labels, right)  # labels by right classes
+        return (joint / joint.sum(axis=0)).T.astype(np.float32)  # Eq. (3)
+
+    def loss(self, run: Run, batch: Batch) -> Tensor:
+        logits = checks.single(run.model(batch.views[0]))  # (B, K)
+        p = logits.detach().float().softmax(dim=1)
+        self.mean[batch.index] = MEMORY * self.mean[batch.index] + (1 - MEMORY) * p
+        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self.q))
+
+    def figures(self, run: Run) -> dict[str, float]:
+        return {"noise_estimate": float(self.rate), "robustness": self.q}
+
+    def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
+        labels = run.data.labels.cpu()
+        mean = self.mean.cpu()
+        said = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean, predicted)  # (n, K)
+        joint = said * self.transition.cpu().T[labels].clamp_min(1e-6)
+        return Beliefs.of(joint / joint.sum(dim=1, keepdim=True), labels)

@@ -1,0 +1,200 @@
+"""The comparison of methods: its cells, its statistics, its page, and that nothing is run twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from noiseproof import cli
+from noiseproof.benching import criteria, page, plan, trial
+from noiseproof.benching.board import Board
+from noiseproof.benching.cells import Record
+from noiseproof.benching.statistics import critical_difference, difference, mean_ranks, rank_correlation
+from noiseproof.cli import app
+from noiseproof.cli.sets import noises_of, sets, split_outside
+from noiseproof.errors import InputError
+
+
+def record(method: str, noise: str, seed: int, kept: float | None, processor: float = 1.0, **more: Any) -> Record:
+    fit = {"model": "mlp", "epochs": 10, "lr": 0.05}
+    cell = {"source": {"data": "digits"}, "noise": noise, "limit": None, "tested": None, "seed": seed, "method": method}
+    cell |= {"options": f"{method}()", "fit": fit, "budget": "epochs"}
+    figures = {"failed": "it diverged"} if kept is None else {"kept": kept, "last": kept, "processor": processor} | more
+    return {"cell": cell, "figures": figures, "seconds": 1.0, "commit": "abc"}
+
+
+@pytest.fixture
+def records() -> list[Record]:
+    values = {"ce": (0.90, 0.50), "elr": (0.89, 0.70), "gce": (0.80, 0.60)}
+    return [
+        record(method, noise, seed, base + 0.01 * seed, {"elr": 2.0}.get(method, 1.0))
+        for method, bases in values.items()
+        for noise, base in zip(("none", "symmetric:0.4"), bases, strict=True)
+        for seed in (1, 0)
+    ]
+
+
+def test_paired_difference_is_students() -> None:
+    a, b = [0.5, 0.7, 0.8], [0.4, 0.65, 0.6]
+    mean, half = difference(a, b)
+    low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert math.isnan(difference([1.0], [0.5])[1])
+
+
+def test_ranks_and_critical_difference() -> None:
+    assert mean_ranks(np.array([[0.9, 0.5, 0.9], [0.1, 0.2, 0.3]])).tolist() == [2.25, 2.5, 1.25]
+    # Demšar 2006, Table 5: q of 0.05 for 2, 5 and 10 classifiers
+    for k, q in ((2, 1.960), (5, 2.728), (10, 3.164)):
+        assert critical_difference(k, 14) == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), abs=2e-3)
+    assert rank_correlation([1, 2, 3], [10, 30, 20]) == pytest.approx(0.5)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_board(records: list[Record]) -> None:
+    board = Board(records)
+    assert board.columns == ["digits none", "digits symmetric:0.4"]
+    assert board.ranked == ["elr", "ce", "gce"]  # 1.5, 2, 2.5
+    header, rows = board.accuracy()
+    assert header == ["method", "all", "digits none", "digits symmetric:0.4"]
+    assert list(map(str, rows[0])) == ["elr", "80.0, rank 1.5", "89.5 ± 0.7", "70.5 ± 0.7"]
+    elr = {row[0]: row for row in board.against()[1]}["elr"]
+    assert list(map(str, elr)) == ["elr", "+9.5 ± 133.4", "-1.0 ± 0.0", "+20.0 ± 0.0"]
+    assert [row[1:] for row in board.regret()[1]] == [
+        ["0.50", "1.00", "-1.00", "2.00"], ["10.00", "20.00", "+0.00", "1.00"], ["10.00", "10.00", "-10.00", "1.00"],
+    ]  # fmt: skip
+    assert board.cost_of("elr") == 2.0
+
+
+def test_pairs_go_by_seed_and_a_method_that_fails_is_last(records: list[Record]) -> None:
+    records = [one for one in records if one["cell"]["method"] != "gce"]
+    records += [record("gce", noise, seed, None) for noise in ("none", "symmetric:0.4") for seed in (0, 1)]
+    records = [one for one in records if one["cell"]["method"] != "elr" or one["cell"]["seed"] == 1]
+    board = Board(records)
+    assert board.ranked[-1] == "gce"
+    elr = {row[0]: row for row in board.against()[1]}["elr"]
+    assert list(map(str, elr[2:])) == ["-1.0", "+20.0"]  # of seed 1 alone
+    assert str(board.accuracy()[1][-1][2]) == "–"
+    assert "it diverged" in board.settings()[1][-1][1]
+
+
+def test_equal_time(records: list[Record], tmp_path: Path) -> None:
+    again = plan.in_equal_time(records)
+    assert {(cell["method"], cell["fit"]["epochs"]) for cell in again} == {("ce", 10), ("elr", 5), ("gce", 10)}
+    log = tmp_path / "cells.jsonl"
+    log.write_text("".join(json.dumps(one) + "\n" for one in records))
+    wanted = {json.dumps(cell, sort_keys=True) for cell in again}
+    borrowed = plan.same_runs(log, again, wanted)
+    assert {one["cell"]["method"] for one in borrowed} == {"ce", "gce"}
+    assert {one["cell"]["budget"] for one in borrowed} == {"time"}
+
+
+def test_groups_of_the_picture_and_page(records: list[Record], tmp_path: Path) -> None:
+    assert page._groups([1.0, 1.5, 2.2, 5.0], 1.0) == [(0, 1), (1, 2)]
+    assert page._groups([1.0, 5.0], 1.0) == []
+    path = page.write(tmp_path, records)
+    html = path.read_text()
+    for row in Board(records).accuracy()[1]:
+        for entry in row[2:]:
+            assert f'href="#{entry.to}"' in html
+            assert f'id="{entry.to}"' in html
+    assert "seeds 0, 1: 70.00, 71.00" in html
+    assert (tmp_path / "leaderboard.png").read_bytes().startswith(b"\x89PNG")
+    assert "| elr | 80.0, rank 1.5 | 89.5 ± 0.7 | 70.5 ± 0.7 |" in (tmp_path / "leaderboard.md").read_text()
+    page.publish(records, tmp_path / "small.json")
+    again = [json.loads(line) for line in (tmp_path / "small.json").read_text().splitlines()]
+    assert Board(again).accuracy()[1][0][1] == "80.0, rank 1.5"
+
+
+def test_criteria_find_the_better_model() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, 2000)
+    noisy = np.where(rng.random(2000) < 0.3, rng.integers(0, 4, 2000), truth)
+
+    def model(accuracy: float) -> np.ndarray:
+        guess = np.where(rng.random(2000) < accuracy, truth, rng.integers(0, 4, 2000))
+        return np.where(np.arange(4) == guess[:, None], 0.7, 0.1).astype(np.float32)
+
+    scores = criteria.score({"good": model(0.95), "fair": model(0.85), "poor": model(0.6)}, noisy)
+    for name in criteria.NAMES:
+        assert scores["good"][name] > scores["fair"][name] > scores["poor"][name]
+    assert scores["good"]["corrected"] == pytest.approx(0.9625, abs=0.04)  # the truth: 0.95 + 0.05 / 4
+    assert scores["good"]["low"] < scores["good"]["corrected"] < scores["good"]["high"]
+    assert scores["good"]["agreed"] < 0.8 < scores["good"]["corrected"]
+
+
+def test_splits_and_noise() -> None:
+    assert split_outside("ce, early_stop(elr(lam=1), patience=3) ,backward(transition=[[1,0],[0,1]])") == [
+        "ce", "early_stop(elr(lam=1), patience=3)", "backward(transition=[[1,0],[0,1]])",
+    ]  # fmt: skip
+    assert noises_of(None) == [None]
+    with pytest.raises(InputError, match="symmetric"):
+        noises_of("none,symmetrical:0.4")
+
+
+def test_a_test_set_of_right_labels_or_none() -> None:
+    cell = {"source": {"data": "digits"}, "limit": 300, "tested": 50, "seed": 0}
+    train, test = sets(cell | {"noise": "symmetric:0.4"})
+    assert (len(train), len(test or [])) == (300, 50)
+    assert train.noise_rate == pytest.approx(0.4, abs=0.02)
+    assert sets(cell | {"noise": None})[1] is None
+    clean, _ = sets(cell | {"noise": "none"})
+    assert clean.labels.tolist() == train.clean().labels.tolist()  # the same examples whatever the noise
+
+
+def test_command_line_goes_on_and_runs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["bench", "digits", "--noise", "none,symmetric:0.4", "--limit", "200", "--epochs", "3", "--seeds", "1"]
+    words += ["--out", str(tmp_path), "-q", "--equal-time"]
+    first = CliRunner().invoke(app, [*words, "--methods", "ce"])
+    assert first.exit_code == 0, first.output
+    ran: list[str] = []
+    fit = trial.fit
+    monkeypatch.setattr(trial, "fit", lambda **options: ran.append(options["method"]) or fit(**options))
+    result = CliRunner().invoke(app, [*words, "--methods", "ce,gce"])
+    assert result.exit_code == 0, result.output
+    assert ran[:2] == ["gce(q=0.7)"] * 2
+    assert "ce" not in {name.partition("(")[0] for name in ran}
+    lines = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
+    for one in lines:
+        assert {"kept", "best", "agreed", "processor", "peak_mb", "f1", "estimated"} <= one["figures"].keys()
+        assert one["figures"]["peak_mb"] > 50
+    assert len(list((tmp_path / trial.HELD_OUT).iterdir())) >= 4
+    judged = plan.judged(lines, tmp_path)
+    assert all("corrected" in one["figures"] for one in judged)
+    for one, other in zip(lines, judged, strict=True):  # kept predictions are those of the model that was measured
+        assert one["figures"]["agreed"] == pytest.approx(other["figures"]["agreed"], abs=0.06)
+
+
+def test_without_right_labels_the_agreement_is_shown(tmp_path: Path) -> None:
+    words = ["bench", "digits", "--limit", "200", "--epochs", "2", "--seeds", "1", "--methods", "ce", "-q"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "Agreement with held-out labels as they are" in (tmp_path / "leaderboard.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "give the data"),
+        (["digits", "--methods", "cee"], "did you mean 'ce'"),
+        (["digits", "--features", "resnet"], "must be imagenet"),
+        (["digits", "--noise", "labels:none.csv:x"], "none.csv"),
+        (["digitz"], "did you mean 'digits'"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["noiseproof", "bench", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert says in capsys.readouterr().err
