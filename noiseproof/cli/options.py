@@ -40,7 +40,7 @@ UNTOUCHED = ("device", "checkpoint_seconds", "checkpoint_steps", "epochs", "trac
 AUDIT = "audit.json"  # what an audit leaves in its folder, as fit leaves config.json
 OF_THE_CALL = ("out", "resume", "quiet")
 # made absolute: a run may be resumed from another folder
-PATHS = ("data", "test", "labels", "true_labels", "decisions", "init")
+PATHS = ("data", "test", "labels", "true_labels", "decisions", "init", "weights")
 
 
 def source(help: str, kind: Any = str | None, check: Callable[[str, Any], Any] | None = None) -> Any:

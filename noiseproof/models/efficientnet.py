@@ -81,6 +81,7 @@ class EfficientNetLite0(Backbone):
                     f"the pretrained weights are for colour images, got {input_shape[0]} channels; convert them"
                 )
             self.body.load_state_dict(imagenet_weights(self.body))
+            self.normalization = tuple([one] * 3 for one in NORMALIZATION)
 
     def features(self, x: Tensor) -> Tensor:
         return self.body(x).mean(dim=(2, 3))  # (B, 1280)

@@ -18,9 +18,11 @@ from noiseproof.calls import split_call
 from noiseproof.data.packing import PREFIX, Packing
 from noiseproof.device import check_memory
 from noiseproof.errors import InputError, enough_memory, reason, shown, unknown
+from noiseproof.models import libraries
 from noiseproof.models.backbone import Backbone
 from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
+from noiseproof.models.libraries import LIBRARIES
 from noiseproof.models.resnet import PreActResNet, basic, bottleneck, cifar_resnet, imagenet_resnet
 from noiseproof.models.shallow import ShallowNet
 from noiseproof.models.small import CNN3, MLP, Conv4, LeNet
@@ -92,17 +94,22 @@ def from_text(
     *,
     pretrained: bool = True,
 ) -> nn.Module:
-    """A model by name, with options: `mlp(widths=[64])`; or of transformers: `hf:PATH`.
+    """A model by name, with options: `mlp(widths=[64])`; or of a library: `hf:PATH`, `timm:NAME`, `torchvision:NAME`.
 
     Args:
-        packing: how what such a model takes lies in a row.
-        pretrained: whether such a model has its own weights, or others will be filled in.
+        packing: how what a model of transformers takes lies in a row.
+        pretrained: whether weights of the model's own are asked for by its name, or others will be filled in.
     """
     if text.startswith(PREFIX):
         from noiseproof.models import huggingface
 
         return huggingface.build(text.removeprefix(PREFIX), num_classes, packing, pretrained=pretrained)
+    library, colon, call = text.partition(":")
+    if colon and library in LIBRARIES:
+        return libraries.build(library, call, input_shape, num_classes, pretrained=pretrained)
     name, options = split_call(text, kind="model")
+    if not pretrained:
+        options.pop("pretrained", None)
     return build(name, input_shape, num_classes, **options)
 
 
@@ -134,7 +141,8 @@ def build(name: str, input_shape: tuple[int, ...], num_classes: int, **options: 
         with enough_memory():
             make = partial(entry.make, input_shape, num_classes, **options)
             if options or math.prod(input_shape) > _USUAL or num_classes > _USUAL:
-                check_weights(f"model {name!r}", make)
+                unfilled = {key: value for key, value in options.items() if key != "pretrained"}
+                check_weights(f"model {name!r}", partial(entry.make, input_shape, num_classes, **unfilled))
             return make()
     except InputError:
         raise

@@ -10,6 +10,8 @@ from torch import Tensor
 from noiseproof import checks, distributed
 from noiseproof.errors import InputError
 from noiseproof.methods import build as build_method
+from noiseproof.models.parts import freeze_backbone
+from noiseproof.models.weights import start_with
 from noiseproof.runs.loading import start_from
 from noiseproof.runs.result import FitResult
 from noiseproof.training import setup
@@ -57,6 +59,11 @@ def fit(call: Fitting) -> FitResult:
             models = setup.synchronised(models)
         if call.init is not None and not call.resume:
             start_from(models, call.init)
+        if call.weights is not None and not call.resume:
+            start_with(models, call.weights)
+        if call.freeze is not None:
+            for one in models:
+                freeze_backbone(one)
         run = parts.run(models, train, val=held_out, predicts=call.eval_examples != 0)
         setup.check_model(run)
         setup.check_views(run, augments)

@@ -74,7 +74,8 @@ class Loop:
         method.to(run.device)
         distributed.share(method)
         self.rows = Rows(method, len(run.data), sharded=getattr(call, "state", "") == "sharded")
-        optimizer = optimizers.build(call.optimizer, run.models, call.lr, call.momentum, call.weight_decay)
+        rates = (call.lr, call.momentum, call.weight_decay, call.backbone_rate)
+        optimizer = optimizers.build(call.optimizer, run.models, *rates)
         self.optimizers = [optimizer, *method.optimizers()]
         self.base_lr = [group["lr"] for group in optimizer.param_groups]
         self.rate = schedules.Rate(schedule, run.epochs)
@@ -98,8 +99,7 @@ class Loop:
             self.folder.resume(description, self.restore, planned=self.planned())
             self.initial = self.folder.load_initial(self.initial)
             if self.position.stopped and self.folder.lengthened:
-                ended = f"the run ended by itself after epoch {self.run.epoch}"
-                warnings.warn(f"{ended}; more epochs change nothing", stacklevel=2)
+                warnings.warn(f"the run ended by itself in epoch {self.run.epoch}: more change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
             self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))

@@ -11,6 +11,7 @@ from torch.optim import LBFGS, SGD, Adadelta, Adam, AdamW, Optimizer
 
 from noiseproof import checks
 from noiseproof.errors import InputError, reason, unknown
+from noiseproof.models import parts
 
 Choice: TypeAlias = str | type[Optimizer] | Callable[[list[nn.Parameter]], Optimizer]
 
@@ -51,8 +52,10 @@ def check(name: str, value: Any) -> Choice:
     return value
 
 
-def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, weight_decay: float) -> Optimizer:
-    """The optimizer of the models' trainable weights.
+def build(
+    choice: Choice, models: nn.ModuleList, lr: float, momentum: float, weight_decay: float, backbone_rate: float = 1.0
+) -> Optimizer:
+    """The optimizer of the models' trainable weights; with a `backbone_rate`, in two groups, the heads' first.
 
     A class takes of `lr`, `momentum` and `weight_decay` what it knows; what a function makes is taken as it is.
 
@@ -62,15 +65,22 @@ def build(choice: Choice, models: nn.ModuleList, lr: float, momentum: float, wei
     parameters = [parameter for parameter in models.parameters() if parameter.requires_grad]
     if not parameters:
         raise InputError("the model has no trainable parameter; set requires_grad on what should be trained")
+    groups: list[Any] = parameters
+    if backbone_rate != 1:
+        below, heads = ([one for one in part if one.requires_grad] for part in parts.split(models))
+        if not isinstance(choice, str | type) or not below:
+            which = "an optimizer by name or class" if below else "a backbone that is trained"
+            raise InputError(f"backbone_rate={backbone_rate} needs {which}; leave it out")
+        groups = [{"params": heads}, {"params": below, "lr": lr * backbone_rate}]
     row = next((row for name, row in OPTIMIZERS.items() if choice in (name, row.kind)), None)
     if row is not None:
         fused = row.fused and all(parameter.is_floating_point() for parameter in parameters)
         more = row.more(momentum) | ({"fused": True} if fused else {})
-        return row.kind(parameters, lr=lr, weight_decay=weight_decay, **more)  # type: ignore[call-arg]
+        return row.kind(groups, lr=lr, weight_decay=weight_decay, **more)  # type: ignore[call-arg]
     if isinstance(choice, type):
         given = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         known = inspect.signature(choice).parameters
-        return choice(parameters, **{key: value for key, value in given.items() if key in known})
+        return choice(groups, **{key: value for key, value in given.items() if key in known})
     assert callable(choice)
     try:
         made = choice(parameters)

@@ -12,7 +12,9 @@ from torch import Tensor
 from noiseproof.auditing import left_out, posterior
 from noiseproof.auditing.scales import as_unseen
 from noiseproof.data import LabeledData
+from noiseproof.data.labeled import is_table
 from noiseproof.data.packing import Packed
+from noiseproof.data.sources import InputSource
 from noiseproof.errors import InputError
 from noiseproof.models.embedding import imagenet_features
 from noiseproof.runs.label_report import LabelReport, Part, assemble
@@ -21,7 +23,7 @@ _ENOUGH = 50  # examples, at least, to put others on their scale, or to learn fr
 _ENOUGH_ALONE = 500  # where nobody else says how many of their labels are wrong: of few it is a matter of chance
 _TINY_IMAGE = 16  # pixels: below, images are told by their pixels
 _MOST_IMAGES = 20_000  # that are shown to a frozen network unasked: a minute
-_MOST_VALUES = 2**27  # of features
+_MOST_VALUES = 2**26, 2**23  # of features: of what is in memory anyhow, and of what would be read into it
 
 Told = tuple[np.ndarray, np.ndarray]  # positions (m,), predictions (m, K)
 
@@ -65,7 +67,8 @@ def others_say(data: LabeledData, features: str = "auto") -> list[np.ndarray]:
     if features == "none" or len(data) < _ENOUGH or isinstance(data.inputs, Packed):
         return []
     width = math.prod(data.input_shape)
-    small = width <= left_out.MOST_FEATURES and len(data) * width <= _MOST_VALUES
+    streamed = isinstance(data.inputs, InputSource) and not is_table(data.inputs)
+    small = width <= left_out.MOST_FEATURES and len(data) * width <= _MOST_VALUES[streamed]
     colours = data.is_image and data.input_shape[0] == 3
     large = data.is_image and min(data.input_shape[1:]) >= _TINY_IMAGE and (colours or not small)
     if features == "imagenet" or (features == "auto" and large):

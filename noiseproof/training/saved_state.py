@@ -63,6 +63,7 @@ def after_a_step(optimizer: Optimizer, whole: bool) -> dict[str, Any]:
     trial.step()
     after = trial.state_dict()
     for group in after["param_groups"]:
+        group |= {key: list(value) for key, value in group.items() if isinstance(value, tuple)}  # Adam's betas
         group["params"] = [range(number, number + 1) for number in group["params"]]  # these and no others
     return after | {"state": ({}, after["state"]) if whole else Some(after["state"])}
 

@@ -134,6 +134,9 @@ class Training:
         "sgd", "sgd, adam, adamw or adadelta.", must.optimizer, option=str,
         python="Or a class of torch.optim, or a function from parameters to an optimizer.",
     )  # fmt: skip
+    backbone_rate: float = setting(
+        1.0, "Learning rate below the head, as a factor on that of the head.", must.positive, option=float
+    )
     schedule: str | Callable[[schedules.Clock], float] = setting(
         "cosine", "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", must.schedule,
         option=str, python="Or a function of a `Clock`.",
@@ -208,6 +211,14 @@ class Fitting(Training):
     init: str | Path | Features | None = setting(
         None, "A finished run of pretrain or fit to start from: its backbone, with a fresh head.",
         checks.optional(must.init), option=str | None, python="Or its `Features`.",
+    )  # fmt: skip
+    weights: str | Path | None = setting(
+        None, "A file of weights to start from, .safetensors or .pth: by name, the head fresh if its shape differs.",
+        checks.optional(must.one_of_kinds(str, Path, allowed="the path of a file, or None")), option=str | None,
+    )  # fmt: skip
+    freeze: str | None = setting(
+        None, "backbone: train the head alone; batch norms below it stay as they are, too.",
+        checks.optional(partial(checks.choice, allowed=("backbone",))), option=str | None,
     )  # fmt: skip
     class_weight: str | Mapping[Any, float] | None = setting(
         None, "balanced, or how much classes count: cat:2,dog:0.5 (1 for the rest); examples: LabeledData(weights=…).",

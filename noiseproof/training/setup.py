@@ -84,7 +84,7 @@ class Setup:
             batch_size=len(data) if isinstance(size, str) else size,
             device=self.device,
             generator=torch.Generator().manual_seed(self.call.seed),
-            normalize=_normalization(data).to(self.device),
+            normalize=_normalization(data, models).to(self.device),
             val=val,
             predicts=predicts,
         )
@@ -143,8 +143,14 @@ def synchronised(models: nn.ModuleList) -> nn.ModuleList:
     return nn.ModuleList(nn.SyncBatchNorm.convert_sync_batchnorm(model) for model in models)
 
 
-def _normalization(data: LabeledData) -> Normalize:
-    """The normalisation by mean and spread of the training set; none of what is on a network's scale already."""
+def _normalization(data: LabeledData, models: nn.ModuleList) -> Normalize:
+    """That of the networks' own weights, else by mean and spread of the training set.
+
+    None of what is on a network's scale already.
+    """
+    known = getattr(models[0], "normalization", None)
+    if known is not None and data.is_image:
+        return Normalize(*known)
     if getattr(data.inputs, "ready", False):
         return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
     return Normalize.of(data.take, len(data), image=data.is_image)

@@ -54,7 +54,7 @@ def test_one_that_returns_true_ends_the_run_for_good(data: nf.LabeledData, tmp_p
     assert called == [1, 2]  # the others are told, too
     assert (result.run.epoch, len(result.history)) == (2, 2)
     assert run(data, out=tmp_path, resume=True).run.epoch == 2
-    with pytest.warns(UserWarning, match="ended by itself after epoch 2; more epochs change nothing"):
+    with pytest.warns(UserWarning, match="ended by itself in epoch 2: more change nothing"):
         assert run(data, out=tmp_path, resume=True, epochs=9).run.epoch == 2
 
 

@@ -1,0 +1,63 @@
+"""Where a network's head begins: one rule for ours, timm's, torchvision's, transformers' and a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from noiseproof.errors import InputError
+from noiseproof.models.backbone import Backbone
+
+
+def head_of(network: nn.Module) -> list[nn.Module]:
+    """The modules that turn features into logits.
+
+    Where a library says which they are, by what it says: our `head`, timm's `get_classifier()`, all but the
+    `base_model` of transformers. Else the last child that has weights, looked for inside as long as there is only one:
+    torchvision's `fc`, `classifier` or `heads`, the last layer of an `nn.Sequential`.
+    """
+    base = getattr(network, "base_model", None)
+    if isinstance(network, Backbone):
+        return [network.head]
+    if isinstance(base, nn.Module) and base is not network:
+        return [child for child in network.children() if all(base is not one for one in child.modules())]
+    if callable(told := getattr(network, "get_classifier", None)):
+        found = told()
+        return [found] if isinstance(found, nn.Module) else list(found)  # some have two
+    weighty = [child for child in network.children() if next(child.parameters(), None) is not None]
+    if len(weighty) == 1:
+        return head_of(weighty[0])
+    return weighty[-1:] or [network]
+
+
+def split(networks: Iterable[nn.Module]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters of backbones, and those of heads.
+
+    Raises:
+        InputError: a network is all head.
+    """
+    below: list[nn.Parameter] = []
+    heads: list[nn.Parameter] = []
+    for network in networks:
+        own = [one for part in head_of(network) for one in part.parameters()]
+        known = {id(one) for one in own}
+        rest = [one for one in network.parameters() if id(one) not in known]
+        if not rest:
+            raise InputError(f"{type(network).__name__} is all head: there is no backbone below its last layer")
+        below, heads = below + rest, heads + own
+    return below, heads
+
+
+def freeze_backbone(network: nn.Module) -> None:
+    """Train the head alone: what lies below keeps its weights, and its batch norms and dropout predict as they are.
+
+    Raises:
+        InputError: it is all head.
+    """
+    for parameter in split([network])[0]:
+        parameter.requires_grad_(False)
+    head = {id(one) for part in head_of(network) for one in part.modules()}
+    for module in network.modules():
+        if not any(id(one) in head for one in module.modules()):
+            module.training = False
