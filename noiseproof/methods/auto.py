@@ -28,7 +28,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from noiseproof import checks
+from noiseproof import checks, distributed
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection
@@ -89,6 +89,10 @@ class Auto(Method):
     best: Tensor
     begun: Tensor
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._strength: float | None = None  # q of this epoch
+
     def start(self, run: Run) -> None:
         n, K = len(run.data), run.num_classes
         count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
@@ -108,6 +112,7 @@ class Auto(Method):
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
     def before_epoch(self, run: Run) -> Selection | None:
+        self._strength = None
         if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
             return None
         if run.epoch > 0:
@@ -138,8 +143,9 @@ class Auto(Method):
 
     def _transition(self, run: Run) -> np.ndarray:
         """T (K, K), Eq. (3)."""
-        visited = (self.mean.sum(dim=1) > 0).cpu()
-        said = (self.mean / self.mean.sum(dim=1, keepdim=True)).cpu()[visited].numpy()
+        mean = distributed.dealt(self.mean, len(run.data))
+        visited = (mean.sum(dim=1) > 0).cpu()
+        said = (mean / mean.sum(dim=1, keepdim=True)).cpu()[visited].numpy()
         labels = run.data.labels.cpu()[visited].numpy()
         right = raised(posterior.fit(labels, [said]).posterior([said], labels), labels, float(self.rate))  # (n, K)
         joint = np.full(self.transition.shape, 1e-6)
@@ -149,8 +155,10 @@ class Auto(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = logits.detach().float().softmax(dim=1)
-        self.mean[batch.index] = MEMORY * self.mean[batch.index] + (1 - MEMORY) * p
-        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self.q))
+        self.mean[batch.row] = MEMORY * self.mean[batch.row] + (1 - MEMORY) * p
+        if self._strength is None:
+            self._strength = self.q  # asked of the device once an epoch, not in each step
+        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self._strength))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}
