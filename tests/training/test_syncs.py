@@ -77,8 +77,8 @@ def step_on_the_device(name: str, epoch: int, sizes: tuple[int, ...] = (16,), *,
     models = nn.ModuleList(from_text("mlp(widths=[8])", (1, 8, 8), 10, None) for _ in range(method.num_models))
     normalize = Normalize.of(data.take, len(data), image=True)
     run = Run(
-        models, data, 10, 40, 16, torch.device("cpu"), torch.Generator().manual_seed(0), normalize, val=data,
-        epoch=epoch, lr=0.1,
+        models, data, 10, 40, 16, torch.device("cpu"), torch.Generator().manual_seed(0), normalize,
+        val=data if "val_" in str(name) else None, epoch=epoch, lr=0.1,
     )  # fmt: skip
     run.inputs = lambda rows: tuple(
         normalize(data.take(rows)).to(run.device, non_blocking=True) for _ in range(method.num_views)
