@@ -79,7 +79,7 @@ class Auto(Method):
     name = "auto"
     paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018"
     cost = "1.1×"
-    rows = ("mean",)
+    plans = True  # it looks in the first half of them
 
     mean: Tensor
     said: Tensor
@@ -99,9 +99,7 @@ class Auto(Method):
         self.register_buffer("transition", torch.eye(K))
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
-        self.register_buffer(
-            "begun", torch.zeros((), dtype=torch.int64)
-        )  # the epoch after which T is known; 0: not yet
+        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
 
     @property
     def q(self) -> float:
@@ -149,7 +147,8 @@ class Auto(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = logits.detach().float().softmax(dim=1)
-        self.mean[batch.index] = MEMORY * self.mean[batch.index] + (1 - MEMORY) * p
+        at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
+        self.mean[at] = MEMORY * self.mean[at] + (1 - MEMORY) * p
         return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self.q))
 
     def figures(self, run: Run) -> dict[str, float]:
