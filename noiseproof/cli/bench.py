@@ -89,7 +89,12 @@ def bench(
     folder = out or Path("bench") / Path(data[0]).name.split(".")[0]
     log = folder / CELLS
     run = partial(
-        complete, partial(trial, sets.sets, folder, given["device"]), log=log, workers=jobs, option="--jobs", progress=not quiet
+        complete,
+        partial(trial, sets.sets, folder, given["device"]),
+        log=log,
+        workers=jobs,
+        option="--jobs",
+        progress=not quiet,
     )
     with interruptible():
         records, _ = run(cells=cells, what="bench")

@@ -90,6 +90,7 @@ class Auto(Method):
     begun: Tensor
 
     def start(self, run: Run) -> None:
+        self._q: float | None = None
         n, K = len(run.data), run.num_classes
         count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
         rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
@@ -106,6 +107,7 @@ class Auto(Method):
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
     def before_epoch(self, run: Run) -> Selection | None:
+        self._q = None
         if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
             return None
         if run.epoch > 0:
@@ -149,7 +151,9 @@ class Auto(Method):
         p = logits.detach().float().softmax(dim=1)
         at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
         self.mean[at] = MEMORY * self.mean[at] + (1 - MEMORY) * p
-        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self.q))
+        if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
+            self._q = self.q
+        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self._q))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

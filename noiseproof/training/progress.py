@@ -99,7 +99,7 @@ class Log:
 
 
 class Bar:
-    """A rich progress bar with rate, time left and the figures of the last epoch; on a narrow terminal without the rate.
+    """A bar with rate, time left and the figures of the last epoch; on a narrow terminal without the rate.
 
     What does not fit is cut from the figures: the name of the run and the time left stay whole.
     """
