@@ -85,7 +85,7 @@ def bench(
         [sets.source_of(one, options) for one in data], sets.noises_of(noise), _names(methods), seeds,
         sets.settings_of_fit(options), limit=given["limit"], tested=test_limit,
     )  # fmt: skip
-    sets.check(cells, given["device"])
+    sets.check(cells, given["device"], quiet)
     folder = out or Path("bench") / Path(data[0]).name.split(".")[0]
     log = folder / CELLS
     run = partial(

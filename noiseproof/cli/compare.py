@@ -58,7 +58,7 @@ def compare(
     options = given | {"features": features, "class_names": None, "test": None}
     source = sets.source_of(data, options)
     cells = plan.cells([source], [None], names, 1, sets.settings_of_fit(options), limit=given["limit"])
-    sets.check(cells, given["device"])
+    sets.check(cells, given["device"], quiet)
     folder = out or Path("compare") / Path(data).name.split(".")[0]
     with interruptible():
         records, _ = complete(
