@@ -22,7 +22,6 @@ telling, and the method is awake from the start.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -99,17 +98,16 @@ class Waking(nn.Module):
         given, against, at = p.detach().gather(1, label[:, None]).squeeze(1), margins(mean.detach(), label)[0], index
         if gather is not None:
             given, against, at = gather(given), gather(against), gather(index)
-        if (against < 0).any():
-            sure = -against[against < 0].mean().to(self.sure)
-            self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)))
-        if self.awake:
-            return torch.ones_like(label, dtype=p.dtype)
-        given, watching = given.to(self.sums), self.watching[at]  # (B,), (B,)
-        powers = torch.stack([torch.ones_like(given), given, given.square()], dim=1)  # (B, 3)
-        self.sums += torch.stack([powers[~watching].sum(dim=0), powers[watching].sum(dim=0)])
-        if not self.val and self.sums[:, 0].sum() >= len(self.watching):
-            self._compare(*_mean_and_error(self.sums[1]))
-        return (~self.watching[index]).to(p.dtype)
+        given, against = (one.to(self.sums).nan_to_num(0.0) for one in (given, against))  # (size,), (size,)
+        agreed = (against < 0).to(against)  # (size,)
+        sure = -(against * agreed).sum() / agreed.sum().clamp_min(1)
+        self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)) * agreed.amax())
+        watching = self.watching[at]  # (size,)
+        groups = torch.stack([~watching, watching]).to(given)  # (2, size)
+        self.sums += groups @ torch.stack([torch.ones_like(given), given, given.square()], dim=1)
+        if not self.val:
+            self._compare(*_mean_and_error(self.sums[1]), due=self.sums[:, 0].sum() >= len(self.watching))
+        return (self.awake | ~self.watching[index]).to(p.dtype)
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """Whether mean predictions (B, K) clearly contradict labels (B,), and the classes they name: (B,), (B,).
@@ -124,22 +122,25 @@ class Waking(nn.Module):
         if self.val and not self.awake and run.epoch > 0:
             assert run.val is not None
             given = run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)  # (m,)
-            self._compare(*_mean_and_error(torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)))
+            sums = torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)  # (3,)
+            self._compare(*_mean_and_error(sums.to(self.sums)), due=torch.ones_like(self.awake))
 
-    def _compare(self, unseen: float, error: float) -> None:
-        """Wake up, if m of the visits since the last call tells so; `unseen` is m₀, with its standard error."""
-        visits, total, _ = self.sums[0].tolist()
-        shown = total / max(visits, 1.0)
-        self.awake.fill_(shown > unseen + _MEMORISED * (1 - unseen) + error)
-        self.sums.zero_()
+    def _compare(self, unseen: Tensor, error: Tensor, due: Tensor) -> None:
+        """If due, wake up where m of the visits since then tells so; `unseen` is m₀, with its standard error. All ().
+
+        No branch: that would wait for the device in each step.
+        """
+        shown = self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
+        self.awake |= due & (shown > unseen + _MEMORISED * (1 - unseen) + error)
+        self.sums.masked_fill_(due, 0.0)
 
     def figures(self) -> dict[str, float]:
         """1 once awake, for the history."""
         return {"awake": float(self.awake)} if self.automatic else {}
 
 
-def _mean_and_error(sums: Tensor) -> tuple[float, float]:
-    """Mean and standard error of values of which sums (3,) has the count, the sum and the sum of squares."""
-    count, total, squares = sums.tolist()
-    mean = total / max(count, 1.0)
-    return mean, math.sqrt(max(squares / max(count, 1.0) - mean**2, 0.0) / max(count, 1.0))
+def _mean_and_error(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard error of values of which sums (3,) has the count, the sum and the sum of squares: (), ()."""
+    count = sums[0].clamp_min(1)
+    mean = sums[1] / count
+    return mean, ((sums[2] / count - mean.square()).clamp_min(0) / count).sqrt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -41,6 +42,15 @@ def test_how_sure_it_is_is_a_mean_over_n_visits() -> None:
     for visits in range(1, 9):
         one.see(mean, mean, label, index)
         assert float(one.sure) == pytest.approx(0.6 * (1 - 0.75**visits))
+
+
+def test_a_prediction_that_is_no_number_is_forgotten() -> None:
+    one, batch = waking(), visits(torch.ones(N, dtype=torch.bool))
+    one.see(torch.full((1, K), math.nan), torch.full((1, K), math.nan), torch.tensor([0]), torch.tensor([0]))
+    for _ in range(2):
+        one.see(*batch)
+    assert one.sums.isfinite().all()
+    assert 0.9 < float(one.sure) <= 1
 
 
 def waking(val: int = 0) -> Waking:
@@ -90,7 +100,7 @@ def test_it_wakes_when_a_part_of_what_it_would_doubt_is_taken_over(shown: float,
 def test_a_validation_set_takes_the_place_of_the_watch(
     unseen: float, wakes: bool, make_run: Callable[..., Run]
 ) -> None:
-    """m = 0.6 of those shown; all labels held out have p_y = m₀, known without error: awake above m₀ + 0.05 · (1 − m₀)."""
+    """m = 0.6 of those shown, p_y = m₀ of all labels held out: awake above m₀ + 0.05 · (1 − m₀)."""
     run = make_run()
     one, label = Waking(len(run.data), torch.Generator(), val=100), run.data.labels
     assert not one.watching.any()
