@@ -31,12 +31,15 @@ NAMES = {  # as tables have them
 PICKS = "corrected"  # the criterion that `compare` goes by: docs/compare.md
 
 
-def score(said: Mapping[str, np.ndarray], labels: np.ndarray) -> dict[str, dict[str, float]]:
+def score(
+    said: Mapping[str, np.ndarray], labels: np.ndarray, candidates: Sequence[str] | None = None
+) -> dict[str, dict[str, float]]:
     """Every criterion of every model, by what they say (m, K) of the same examples, with labels (m,).
 
-    `low` and `high` are the interval of `corrected`.
+    `low` and `high` are the interval of `corrected`. `candidates` are those whose mean is p̄; None: all.
     """
-    mean = np.stack(list(said.values())).mean(axis=0).astype(np.float32)  # (m, K)
+    among = list(said) if candidates is None else candidates
+    mean = np.stack([said[name] for name in among]).mean(axis=0).astype(np.float32)  # (m, K)
     ways = ((posterior.SURE, posterior.LEAST), posterior.STRICT, posterior.LAX)  # the first is the estimate
     models = [posterior.fit(labels, [mean], sure=sure, least=least) for sure, least in ways]
     right = np.stack([model.posterior([mean], labels) for model in models])  # (3, m, K)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from noiseproof.benching import CANDIDATES
 from noiseproof.cli.app import app, interruptible
 from noiseproof.cli.options import Source, option, with_options
 from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
@@ -17,7 +18,6 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof compare photos/ --features imagenet --methods 'auto,ce,gce,elr,early_stop(ce)' --jobs 2
 """
-CANDIDATES = "auto,ce,gce,elr,sop,early_stop(ce)"
 LEFT_OUT = ("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track", "test")
 
 
@@ -25,7 +25,7 @@ LEFT_OUT = ("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_t
 @with_options(Fitting, Source, without=LEFT_OUT)
 def compare(
     data: Annotated[str, typer.Argument(help="Your data, as of fit; no label of it need be right.")],
-    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = CANDIDATES,
+    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = ",".join(CANDIDATES),
     features: Annotated[
         str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
     ] = None,
@@ -37,7 +37,7 @@ def compare(
     """Say which method suits your data, without a single label that is known to be right."""
     from functools import partial
 
-    from noiseproof.benching import criteria, page, plan
+    from noiseproof.benching import criteria, plan, published
     from noiseproof.benching.cells import CELLS, complete
     from noiseproof.benching.trial import trial
     from noiseproof.cli import sets
@@ -71,7 +71,7 @@ def compare(
         sorted({f"{100 * one['figures']['estimated']:.0f} %" for one in known})
     )
     show(table(f"Candidates on {Path(data).name}", header, rows, caption=caption))
-    found = {name: criteria.track_record(page.committed(), name) for name in criteria.NAMES}
+    found = {name: criteria.track_record(published.committed(), name) for name in criteria.NAMES}
     past = [
         [
             criteria.NAMES[name],
