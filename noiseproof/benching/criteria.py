@@ -75,7 +75,7 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
     """How a criterion has chosen among methods, by the results of a grid; None where these do not have it.
 
     Args:
-        methods: the candidates; the best is that of all methods there are. None: all are candidates.
+        methods: the candidates, of which the pick and the best are; None: all methods there are.
     """
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
@@ -91,8 +91,7 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
         truth, score = ([group[one][key] for one in there] for key in ("kept", name))
         correlation = rank_correlation(score, truth)
         correlations += [] if correlation is None else [correlation]
-        best = max(figures["kept"] for figures in group.values())
-        regrets.append(100 * (best - truth[int(np.argmax(score))]))
+        regrets.append(100 * (max(truth) - truth[int(np.argmax(score))]))
     if not regrets or not correlations:
         return None
     near = float(np.mean(np.array(regrets) <= 1.0))

@@ -71,7 +71,7 @@ def compare(
         sorted({f"{100 * one['figures']['estimated']:.0f} %" for one in known})
     )
     show(table(f"Candidates on {Path(data).name}", header, rows, caption=caption))
-    found = {name: criteria.track_record(published.committed(), name) for name in criteria.NAMES}
+    found = {name: criteria.track_record(published.committed(), name, CANDIDATES) for name in criteria.NAMES}
     past = [
         [
             criteria.NAMES[name],
