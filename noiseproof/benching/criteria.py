@@ -28,7 +28,7 @@ NAMES = {  # as tables have them
     "consensus": "agreement of the candidates",
     "corrected": "accuracy by the audit",
 }
-PICKS = "corrected"  # the criterion that `compare` goes by: docs/compare.md
+PICKS = "agreed"  # the criterion that `compare` goes by: docs/compare.md
 
 
 def score(
@@ -36,7 +36,7 @@ def score(
 ) -> dict[str, dict[str, float]]:
     """Every criterion of every model, by what they say (m, K) of the same examples, with labels (m,).
 
-    `low` and `high` are the interval of `corrected`. `candidates` are those whose mean is p̄; None: all.
+    `error` is the standard error of `agreed`, `low` and `high` are the interval of `corrected`. `candidates` are those whose mean is p̄; None: all.
     """
     among = list(said) if candidates is None else candidates
     mean = np.stack([said[name] for name in among]).mean(axis=0).astype(np.float32)  # (m, K)
@@ -50,8 +50,10 @@ def score(
         likely = right[:, at, guess]  # (3, m)
         accuracy = likely.mean(axis=1)
         error = 1.96 * float(likely[0].std()) / np.sqrt(len(labels))
+        agreed = float((guess == labels).mean())
         found[name] = {
-            "agreed": float((guess == labels).mean()),
+            "agreed": agreed,
+            "error": float(np.sqrt(agreed * (1 - agreed) / len(labels))),
             "consensus": float(mean[at, guess].mean()),
             "corrected": float(accuracy[0]),
             "low": max(0.0, float(accuracy.min()) - error),

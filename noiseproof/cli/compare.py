@@ -87,8 +87,9 @@ def compare(
         header = ["criterion", "rank correlation", "pick within 1 point", "points below the best", "at worst"]
         show(table("How far these criteria are to be trusted", header, past, caption=_PAST))
     best = known[0]["cell"]["method"]
-    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["high"] >= known[0]["figures"]["corrected"]]
-    equal = f" Within its interval: {', '.join(near)}." if near else ""
+    least = known[0]["figures"]["agreed"] - known[0]["figures"]["error"]
+    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["agreed"] >= least]
+    equal = f" Within a standard error: {', '.join(near)}." if near else ""
     console.print(f"Take [bold]{best}[/bold]: noiseproof fit {data} --method '{best}'.{equal}", highlight=False)
     wrote(folder / CELLS)
 

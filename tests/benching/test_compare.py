@@ -31,6 +31,6 @@ def test_command_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "Take " in result.output
-    assert "accuracy by the audit" in " ".join(result.output.split())
+    assert "By agreement with held-out labels" in " ".join(result.output.split())
     for words in (["digits", "--methods", "ce"], ["digits", "--val", "0"], ["digits", "--features", "x"]):
         assert CliRunner().invoke(app, ["compare", *words]).exit_code != 0
