@@ -65,7 +65,8 @@ def in_equal_time(records: Sequence[Record], known: Sequence[Record] = ()) -> li
 def _same_epochs(cell: Cell) -> str:
     """What cells of equal time that have the same number of epochs share: all but noise and seed."""
     fit = {name: value for name, value in cell["fit"].items() if name != "epochs"}
-    return key({name: value for name, value in published.public(cell).items() if name not in ("noise", "seed")} | {"fit": fit})
+    kept = {name: value for name, value in published.public(cell).items() if name not in ("noise", "seed")}
+    return key(kept | {"fit": fit})
 
 
 def known(log: Path, publish: Path | None, cells: Sequence[Cell], wanted: set[str]) -> list[Record]:
