@@ -36,7 +36,8 @@ def score(
 ) -> dict[str, dict[str, float]]:
     """Every criterion of every model, by what they say (m, K) of the same examples, with labels (m,).
 
-    `error` is the standard error of `agreed`, `low` and `high` are the interval of `corrected`. `candidates` are those whose mean is p̄; None: all.
+    `error` is the standard error of `agreed`, `low` and `high` are the interval of `corrected`. `candidates` are those
+    whose mean is p̄; None: all.
     """
     among = list(said) if candidates is None else candidates
     mean = np.stack([said[name] for name in among]).mean(axis=0).astype(np.float32)  # (m, K)
