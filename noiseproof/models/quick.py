@@ -28,8 +28,8 @@ class Whiten(nn.Module):
 
     The first layer of the fastest trainings on CIFAR-10 is fixed: it projects patches onto the eigenvectors of their
     covariance and divides by the roots of its eigenvalues. Those eigenvectors are, for photos, close to a cosine
-    transform (the pixels of CIFAR-10's patches correlate by 0.83 on average, their transforms by 0.04, 0.33 at most), and
-    the variance along each is what a batch norm measures. So nothing need be known of the data when the network is made.
+    transform (the pixels of CIFAR-10's patches correlate by 0.83 on average, their transforms by 0.04, at most 0.33),
+    and the variance along each is what a batch norm measures. So nothing need be known of the data beforehand.
     """
 
     basis: Tensor  # (4C, C, 2, 2)
