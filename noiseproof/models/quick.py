@@ -60,7 +60,7 @@ class QuickNet(Backbone):
     """
 
     def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int] = (24, 96, 192)
+        self, input_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int] = (24, 96, 96)
     ) -> None:
         super().__init__()
         self.stem = Whiten(input_shape[0])
