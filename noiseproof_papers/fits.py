@@ -44,7 +44,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
 MEDIUM: dict[str, Any] = {
-    "model": "quicknet", "epochs": 15, "batch_size": 256, "lr": 0.25, "momentum": 0.9, "weight_decay": 5e-4,
+    "model": "quicknet", "epochs": 12, "batch_size": 128, "lr": 0.15, "momentum": 0.9, "weight_decay": 5e-4,
     "schedule": "cosine(warmup=1)", "augment": "weak", "val": 0.1, "eval_examples": 1000, "audit_features": "none",
 }  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "medium": {}, "paper": {}}

@@ -59,9 +59,7 @@ class QuickNet(Backbone):
         widths: maps of each group.
     """
 
-    def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int] = (24, 96, 96)
-    ) -> None:
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int] = (24, 96, 96)) -> None:
         super().__init__()
         self.stem = Whiten(input_shape[0])
         self.body = nn.Sequential()
