@@ -93,7 +93,12 @@ def _written(
     every = [Done(cell, figures.get(key(cell), Missing())) for cell in cells]
     table = experiment.table(every) if experiment.gapped or not missing else None
     where["commit"] = ", ".join(dict.fromkeys(record["commit"] for record in records))  # of the figures, not of today
-    summary = {"experiment": experiment.name, "paper": experiment.paper, "scale": scale, "machine": where}
+    summary: dict[str, Any] = {
+        "experiment": experiment.name,
+        "paper": experiment.paper,
+        "scale": scale,
+        "machine": where,
+    }
     summary |= {"table": table, "missing": missing, "cells": records}
     files.write_text(written, json.dumps(summary, indent=1) + "\n")
     return Outcome(done, table, None if missing else picture, written)

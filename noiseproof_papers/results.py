@@ -27,7 +27,7 @@ from scipy import stats
 
 from noiseproof import files
 from noiseproof.errors import InputError, unknown
-from noiseproof_papers.experiment import Cell, Done, Experiment
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table
 
 FOLDER = "results"
 SOURCES = ("run", "table")
@@ -152,7 +152,7 @@ def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> P
     command = f"noiseproof reproduce {experiment.name}"
     command += "" if scale == experiment.scales[0] else f" --scale {scale}"
     command += "" if asked == usual else f" --seeds {asked}"
-    head = {
+    head: dict[str, Any] = {
         "experiment": experiment.name, "scale": scale, "source": "run", "commit": content["machine"]["commit"],
         "seeds": _runs(done, min) if missing else asked, "command": command,
     }  # fmt: skip
@@ -160,7 +160,7 @@ def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> P
     folder = folder_of(experiment) if folder is None else folder
     path = folder / f"{experiment.name}-{scale}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, _lines(head, *table, list(_groups(done, experiment.kept))))
+    files.write_text(path, _lines(head, table, list(_groups(done, experiment.kept))))
     kept = [{key: value for key, value in record.items() if key != "published"} for record in records]
     files.write_text(path.with_suffix(".jsonl"), "".join(json.dumps(record) + "\n" for record in kept))
     return path
@@ -171,15 +171,16 @@ def _runs(done: list[Done], of: Callable[[Iterable[int]], int] = max) -> int:
     return of(len(one["seeds"]) for one in _groups(done, ())) * max(one.cell.get("trials", 1) for one in done)
 
 
-def _lines(head: dict[str, Any], header: list[str], rows: list[list[str]], cells: list[dict[str, Any]]) -> str:
+def _lines(head: dict[str, Any], table: Table, cells: list[dict[str, Any]]) -> str:
     """JSON with a line for each row and each cell, so that a change is a line of a diff."""
+    header, rows = table
 
     def listed(values: list[Any]) -> str:
         return "[" + ",".join(f"\n  {json.dumps(one, ensure_ascii=False)}" for one in values) + "\n ]"
 
     text = json.dumps(head, indent=1, ensure_ascii=False)[:-2]
-    table = f'{{"header": {json.dumps(header, ensure_ascii=False)}, "rows": {listed(rows)}}}'
-    return f'{text},\n "table": {table},\n "cells": {listed(cells) if cells else "[]"}\n}}\n'
+    shown = f'{{"header": {json.dumps(header, ensure_ascii=False)}, "rows": {listed(rows)}}}'
+    return f'{text},\n "table": {shown},\n "cells": {listed(cells) if cells else "[]"}\n}}\n'
 
 
 def _groups(done: list[Done], kept: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
