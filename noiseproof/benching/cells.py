@@ -30,6 +30,7 @@ Cell = dict[str, Any]  # the JSON parameters of one piece of work
 Record = dict[str, Any]  # a line of the log: cell, figures, seconds, commit, and the kind of its experiment, if any
 Work = Callable[[Cell], dict[str, Any]]  # a cell to its figures; the same cell gives the same ones
 CELLS = "cells.jsonl"
+_FAILED: Record = {"figures": {"failed": "not run yet"}}
 
 
 def key(cell: Cell) -> str:
@@ -49,7 +50,7 @@ def complete(
     stamp: dict[str, Any] | None = None,
     borrow: Callable[[set[str]], Iterable[Record]] | None = None,
 ) -> tuple[list[Record], dict[str, Any]]:
-    """Run the cells that the log does not hold yet; the records of all, and on which machine.
+    """Run the cells that the log does not hold yet, or that have `failed`; the records of all, and on which machine.
 
     Args:
         work: a function that other processes can be sent.
@@ -68,7 +69,7 @@ def complete(
     for record in borrow({key(cell) for cell in cells} - set(kept)) if borrow is not None else ():
         _append(log, record)
         kept[key(record["cell"])] = record
-    missing = [cell for cell in cells if key(cell) not in kept]
+    missing = [cell for cell in cells if "failed" in kept.get(key(cell), _FAILED)["figures"]]
     done, total = len(cells) - len(missing), len(cells)
     threads = torch.get_num_threads() if workers == 1 else max(1, (os.cpu_count() or 1) // workers)  # of each worker
     where = machine() | {"workers": workers, "threads": threads}
@@ -89,14 +90,14 @@ def complete(
 
 
 def read(log: Path) -> list[Record]:
-    """Every whole record of finished cells, one a line; a last line that a kill cut short is dropped."""
+    """The records of finished cells, one a line, the last one of each; a last line that a kill cut short is dropped."""
     *lines, rest = log.read_bytes().split(b"\n")
     records = [parse(line) for line in lines]
     if None in records:
         raise InputError(f"{log} is damaged; move it away to start afresh")
     if rest:
         files.write_atomically(log, lambda path: path.write_bytes(b"".join(line + b"\n" for line in lines)))
-    return [record for record in records if record is not None]
+    return list({key(record["cell"]): record for record in records if record is not None}.values())
 
 
 def parse(line: bytes) -> Record | None:

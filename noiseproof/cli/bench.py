@@ -9,6 +9,7 @@ import typer
 
 from noiseproof.cli.app import app, interruptible
 from noiseproof.cli.options import Source, option, with_options
+from noiseproof.cli.sets import NOT_OF_A_CELL
 from noiseproof.errors import InputError
 from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
 
@@ -26,9 +27,7 @@ METHODS = "ce,gce,elr,sop,early_stop(ce)"
 
 
 @app.command(epilog=EXAMPLES)
-@with_options(
-    Fitting, Source, without=("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track")
-)
+@with_options(Fitting, Source, without=("method", "seed", *NOT_OF_A_CELL))
 def bench(
     data: Annotated[
         list[str] | None, typer.Argument(help="One data set or several, as of fit.", show_default=False)
@@ -86,11 +85,16 @@ def bench(
         [sets.source_of(one, options) for one in data], sets.noises_of(noise), _names(methods), seeds,
         sets.settings_of_fit(options), limit=given["limit"], tested=test_limit,
     )  # fmt: skip
-    sets.check(cells)
+    sets.check(cells, given["device"], quiet)
     folder = out or Path("bench") / Path(data[0]).name.split(".")[0]
     log = folder / CELLS
     run = partial(
-        complete, partial(trial, sets.sets, folder), log=log, workers=jobs, option="--jobs", progress=not quiet
+        complete,
+        partial(trial, sets.sets, folder, given["device"]),
+        log=log,
+        workers=jobs,
+        option="--jobs",
+        progress=not quiet,
     )
     with interruptible():
         records, _ = run(cells=cells, what="bench")

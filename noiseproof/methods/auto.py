@@ -79,7 +79,7 @@ class Auto(Method):
     name = "auto"
     paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018"
     cost = "1.1×"
-    rows = ("mean",)
+    plans = True  # it looks in the first half of them
 
     mean: Tensor
     said: Tensor
@@ -90,6 +90,7 @@ class Auto(Method):
     begun: Tensor
 
     def start(self, run: Run) -> None:
+        self._q: float | None = None
         n, K = len(run.data), run.num_classes
         count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
         rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
@@ -99,15 +100,14 @@ class Auto(Method):
         self.register_buffer("transition", torch.eye(K))
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
-        self.register_buffer(
-            "begun", torch.zeros((), dtype=torch.int64)
-        )  # the epoch after which T is known; 0: not yet
+        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
 
     @property
     def q(self) -> float:
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
     def before_epoch(self, run: Run) -> Selection | None:
+        self._q = None
         if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
             return None
         if run.epoch > 0:
@@ -149,8 +149,11 @@ class Auto(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = logits.detach().float().softmax(dim=1)
-        self.mean[batch.index] = MEMORY * self.mean[batch.index] + (1 - MEMORY) * p
-        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self.q))
+        at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
+        self.mean[at] = MEMORY * self.mean[at] + (1 - MEMORY) * p
+        if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
+            self._q = self.q
+        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self._q))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

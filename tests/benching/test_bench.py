@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from noiseproof import cli
 from noiseproof.benching import criteria, page, plan, trial
 from noiseproof.benching.board import Board
-from noiseproof.benching.cells import Record
+from noiseproof.benching.cells import Cell, Record, complete, read
 from noiseproof.benching.statistics import critical_difference, difference, mean_ranks, rank_correlation
 from noiseproof.cli import app
 from noiseproof.cli.sets import noises_of, sets, split_outside
@@ -84,6 +84,10 @@ def test_pairs_go_by_seed_and_a_method_that_fails_is_last(records: list[Record])
     assert list(map(str, elr[2:])) == ["-1.0", "+20.0"]  # of seed 1 alone
     assert str(board.accuracy()[1][-1][2]) == "–"
     assert "it diverged" in board.settings()[1][-1][1]
+    for one in records:
+        if (one["cell"]["method"], one["cell"]["seed"]) == ("ce", 0):
+            one["figures"]["processor"] = 4.0
+    assert Board(records).cost_of("elr") == 2.0  # of seed 1, too
 
 
 def test_equal_time(records: list[Record], tmp_path: Path) -> None:
@@ -173,6 +177,21 @@ def test_command_line_goes_on_and_runs_nothing_twice(tmp_path: Path, monkeypatch
         assert one["figures"]["agreed"] == pytest.approx(other["figures"]["agreed"], abs=0.06)
 
 
+def test_what_failed_is_tried_again(tmp_path: Path) -> None:
+    log, cells = tmp_path / "cells.jsonl", [{"name": "good"}, {"name": "poor"}]
+    ran: list[str] = []
+
+    def work(cell: Cell) -> dict[str, Any]:
+        ran.append(cell["name"])
+        return {"failed": "no such device"} if cell["name"] == "poor" and len(ran) < 3 else {"kept": 0.5}
+
+    for _ in range(3):
+        records, _ = complete(work, cells, log, what="test", progress=False)
+    assert ran == ["good", "poor", "poor"]
+    assert [one["figures"] for one in records] == [{"kept": 0.5}] * 2
+    assert read(log) == records  # each once
+
+
 def test_without_right_labels_the_agreement_is_shown(tmp_path: Path) -> None:
     words = ["bench", "digits", "--limit", "200", "--epochs", "2", "--seeds", "1", "--methods", "ce", "-q"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
@@ -186,6 +205,8 @@ def test_without_right_labels_the_agreement_is_shown(tmp_path: Path) -> None:
         ([], "give the data"),
         (["digits", "--methods", "cee"], "did you mean 'ce'"),
         (["digits", "--features", "resnet"], "must be imagenet"),
+        (["digits", "--device", "gpu0"], "cannot be used here"),
+        (["digits", "--state", "sharded"], "No such option"),  # it would change nothing
         (["digits", "--noise", "labels:none.csv:x"], "none.csv"),
         (["digitz"], "did you mean 'digits'"),
     ],

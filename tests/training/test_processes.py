@@ -148,6 +148,7 @@ def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
         "sop_plus(full_u=True)",
         "early_stop(crust(elr))",
         "elr_plus",
+        "auto",
         "ce",
     ]
 
