@@ -30,17 +30,19 @@ class Points:
         return self.inputs[index]
 
 
-class Tiny(Backbone):
+class Tiny(nn.Sequential, Backbone):
     """Two layers, with batch norm between."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
+        super().__init__(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
         self.num_features = 8
-        self.body = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU())
-        self.head = nn.Linear(8, num_classes)
+
+    @property
+    def head(self) -> nn.Module:  # type: ignore[override]
+        return self[3]
 
     def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
+        return nn.Sequential(*list(self)[:3])(x)
 
 
 def _make_run(num_models: int = 1, n: int = 12, num_classes: int = 3, epochs: int = 6, **fields: Any) -> Run:

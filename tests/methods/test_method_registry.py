@@ -226,9 +226,9 @@ def test_mixup_draws_from_the_runs_generator_alone(make_run: Callable[..., Run],
 
 def test_co_teaching_trains_two_networks_on_the_small_losses(make_run: Callable[..., Run], train: Train) -> None:
     run, method = make_run(num_models=2), CoTeaching(forget_rate=0.5, warmup=1)
-    before = [model.body[0].weight.clone() for model in run.models]
+    before = [model[0].weight.clone() for model in run.models]
     [whole] = train(method, run, 1)
-    assert not any(torch.equal(old, model.body[0].weight) for old, model in zip(before, run.models, strict=True))
+    assert not any(torch.equal(old, model[0].weight) for old, model in zip(before, run.models, strict=True))
     run.models.load_state_dict(make_run(num_models=2).models.state_dict())
     [half] = train(method, run, 1)
     assert half < whole

@@ -236,18 +236,18 @@ def test_elr_plus_takes_its_targets_from_the_other_networks_average(make_run: Ca
 def test_elr_plus_averages_follow_the_weights(make_run: Callable[..., Run], train: Train) -> None:
     method = ELRPlus(ema=0.9, ramp=0.0)
     run, _ = of(method, make_run)
-    before = [model.body[0].weight.clone() for model in run.models]
+    before = [model[0].weight.clone() for model in run.models]
     train(method, run, 1)
     for old, average, model in zip(before, method.averages, run.models, strict=True):
-        torch.testing.assert_close(average.body[0].weight, 0.9 * old + 0.1 * model.body[0].weight)
-        assert not torch.equal(old, model.body[0].weight)
+        torch.testing.assert_close(average[0].weight, 0.9 * old + 0.1 * model[0].weight)
+        assert not torch.equal(old, model[0].weight)
     assert ema.ramp(0.0) == pytest.approx(0.006738, rel=1e-4)
     assert ema.ramp(0.5) == pytest.approx(0.2865048)
     assert ema.ramp(1.0) == ema.ramp(3.0) == 1
     early = ELRPlus(ema=0.9, ramp=1.0)
     run, batch = of(early, make_run, step=2)  # the third step of six
     with torch.no_grad():
-        run.model.body[0].bias.add_(1)
+        run.model[0].bias.add_(1)
     before = early.averages[0][0].bias.clone()
     early.after_step(run, batch)
     moved = early.averages[0][0].bias - before

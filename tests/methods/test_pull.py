@@ -27,7 +27,7 @@ def everyone(run: Run) -> Batch:
 def test_adds_the_penalty_and_its_gradient(strength: float, make_run: Callable[..., Run], train: Train) -> None:
     run, method = make_run(num_models=2), Pull(CrossEntropy(), strength=strength)
     initial = [p.detach().clone() for p in run.models.parameters()]
-    run.models[0].body[0].bias.requires_grad_(False)
+    run.models[0][0].bias.requires_grad_(False)
     method.start(run)
     train(CrossEntropy(), run, 3)
     plain = CrossEntropy().loss(run, everyone(run))
