@@ -289,6 +289,17 @@ def test_the_command_writes_the_page_and_publishes(tmp_path: Path, monkeypatch: 
     assert asked.exit_code == 0, asked.output
     content = (tmp_path / "coins" / "results" / "coin-small.json").read_text(encoding="utf-8")
     assert '"command": "noiseproof reproduce coin --scale small --seeds 2"' in content
+    monkeypatch.setattr("noiseproof_papers.build", lambda name: {"coin": Tossed()}[name])
+    words = ["reproduce", "coin", "--out", str(tmp_path / "part"), "--cells", "3", "-q"]
+    asked = CliRunner().invoke(app, words)
+    assert asked.exit_code == 0, asked.output
+    assert "3 of 8 cells; the same command without --cells goes on" in " ".join(asked.output.split())
+    assert "two" in asked.output
+    asked = CliRunner().invoke(app, [*words, "--fresh", "--publish"])
+    assert asked.exit_code == 0, asked.output
+    assert '"done": [\n  6,\n  8\n ]' in (tmp_path / "coins" / "results" / "coin-paper.json").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_one_run_has_no_interval() -> None:
