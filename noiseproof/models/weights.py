@@ -53,9 +53,8 @@ def read(path: Path) -> dict[str, Tensor]:
     found = {str(key): value for key, value in named if isinstance(value, Tensor)}
     if not found:
         raise InputError(f"{path} holds no weights by name; save a network's state_dict()")
-    for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in found):
-            found = {name.removeprefix(prefix): value for name, value in found.items()}
+    while prefix := next((one for one in _WRAPPERS if all(name.startswith(one) for name in found)), None):
+        found = {name.removeprefix(prefix): value for name, value in found.items()}
     return found
 
 

@@ -17,7 +17,13 @@ from noiseproof.method import Batch, Run
 from noiseproof.models import from_text
 
 META = torch.device("meta")
-STACKS = ["label_noise(sop)", "crust(ce, mixup=1.0, selection='medoids')", "crust(ce, variant='authors')"]
+STACKS = [
+    "sop(lr_u='follow', lr_v='follow')",
+    "elr(lam='auto')",
+    "label_noise(sop)",
+    "crust(ce, mixup=1.0, selection='medoids')",
+    "crust(ce, variant='authors')",
+]
 WAIT = {  # what they ask of the device in a step, and why it is left so
     "co_teaching_plus": "the number of examples about which the networks disagree",
 }
