@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from test_contract import PLAIN, STACKS, WRAPPED
+from test_replicas import together
 
 from noiseproof import methods
 from noiseproof.data import LabeledData, load, noise
@@ -15,8 +17,6 @@ from noiseproof.errors import InputError
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.interrupt import Interrupted
-from tests.test_contract import PLAIN, STACKS, WRAPPED
-from tests.training.test_replicas import together
 
 MIXED = "crust(ce, mixup=1.0, weighted=True, selection='medoids')"
 QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", MIXED]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_contract import PLAIN, WRAPPED
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,7 +15,6 @@ from noiseproof.data import load
 from noiseproof.data.augment import Normalize
 from noiseproof.method import Batch, Run
 from noiseproof.models import from_text
-from tests.test_contract import PLAIN, WRAPPED
 
 META = torch.device("meta")
 STACKS = [
