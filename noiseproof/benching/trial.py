@@ -35,7 +35,7 @@ Sets = Callable[[Cell], tuple[LabeledData, LabeledData | None]]  # a cell's trai
 HELD_OUT = "held-out"
 
 
-def trial(sets: Sets, folder: Path, cell: Cell) -> dict[str, Any]:
+def trial(sets: Sets, folder: Path, device: str, cell: Cell) -> dict[str, Any]:
     """Train a cell; its figures, and in `folder` what the model says of the examples held out.
 
     A method that fails, e.g. one that diverges, is a result too: `failed`, with the sentence it failed with.
@@ -44,7 +44,7 @@ def trial(sets: Sets, folder: Path, cell: Cell) -> dict[str, Any]:
     _forget_peak()
     began = time.process_time()
     try:
-        result = fit(data=train, test=test, method=cell["options"], seed=cell["seed"], **cell["fit"])
+        result = fit(data=train, test=test, method=cell["options"], seed=cell["seed"], device=device, **cell["fit"])
     except InputError as error:
         return {"failed": str(error)}
     figures = {"processor": time.process_time() - began, "peak_mb": _peak() / 2**20} | of_fit(result)

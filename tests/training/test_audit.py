@@ -205,6 +205,19 @@ def test_the_command(tmp_path, monkeypatch) -> None:
     assert done.exit_code == 0, done.output
 
 
+def test_options_that_would_change_nothing_are_refused(tmp_path) -> None:
+    from typer.testing import CliRunner
+
+    (tmp_path / "config.json").write_text("{}")  # of a run
+    for words, said in (
+        (["digits", "--method", "sop"], "--method is for networks that --model trains"),
+        ([str(tmp_path), "--label-column", "species"], "--label-column is for data"),
+        ([str(tmp_path), "--features", "imagenet"], "--features is for data"),
+    ):
+        with pytest.raises(InputError, match=said):
+            CliRunner().invoke(app, ["audit", *words], catch_exceptions=False)
+
+
 def test_hostile_names_are_inert(predicted: tuple[np.ndarray, np.ndarray], tmp_path) -> None:
     labels, p = predicted
     evil = "<script>alert(1)</script>$x$"
