@@ -82,7 +82,8 @@ def audit(
         ids = data.ids if ids is None else ids
         truth = None if data.true_labels is None else data.true_labels.numpy()
     else:
-        named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
+        columns = next((own for one in tables if (own := arrays.names_of_columns(one))), None)
+        named = columns if class_names is None else list(class_names)
         if class_names is None and named is not None:  # whole numbers may be names of columns
             what = np.asarray(what).astype(str)
         labels, found = arrays.parse_labels(what, named)
@@ -95,6 +96,7 @@ def audit(
     if ids is not None and len(set(map(str, ids))) != len(labels):
         raise InputError("ids must be different from each other; name each example once")
     about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
+    tables = [arrays.in_order(one, names) for one in tables] if names else tables
     evidence = [arrays.parse_predictions(one, labels) for one in tables]
     if model is not None:
         if data is None:
@@ -141,7 +143,7 @@ def from_predictions(
     model = posterior.fit(labels, evidence, known=known, seed=seed)
     part = Part(np.arange(len(labels)), model, evidence)
     report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
-    report.interval = posterior.rate_interval(labels, evidence, report.noise_rate, seed)
+    report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
     if not model.is_sure([part[:_SOME] for part in evidence]):
         warnings.warn(
             "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "

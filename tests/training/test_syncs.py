@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from test_contract import PLAIN, STACKS, WRAPPED
 from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,10 +27,11 @@ from noiseproof.training.interrupt import Signals
 from noiseproof.training.progress import Silent
 from noiseproof.training.rows import Rows
 from noiseproof.training.settings import Fitting
-from tests.test_contract import PLAIN, STACKS, WRAPPED
 
 META = torch.device("meta")
 MORE = [
+    "sop(lr_u='follow', lr_v='follow')",
+    "elr(lam='auto')",
     "crust(ce, mixup=1.0, selection='medoids')",
     "crust(ce, variant='authors')",
     "co_teaching_plus(agree=0)",
