@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof.method import Batch, Method, Run
+from noiseproof.models import Backbone
 
 
 class Points:
@@ -29,11 +30,20 @@ class Points:
         return self.inputs[index]
 
 
+class Network(Backbone, nn.Sequential):
+    """Some layers, the last of which is the head."""
+
+    num_features = 8
+    head = property(lambda self: self[-1])  # type: ignore[assignment]
+
+    def features(self, x: Tensor) -> Tensor:
+        return nn.Sequential(*self[:-1])(x)
+
+
 def _make_run(num_models: int = 1, n: int = 12, num_classes: int = 3, epochs: int = 6, **fields: Any) -> Run:
     torch.manual_seed(0)
     models = nn.ModuleList(
-        nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
-        for _ in range(num_models)
+        Network(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes)) for _ in range(num_models)
     )
     return Run(
         models=models,
