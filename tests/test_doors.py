@@ -166,6 +166,12 @@ def classified(sample_weight: Any = None, **options: Any) -> nf.RobustClassifier
     return nf.RobustClassifier(**{"epochs": 1} | options).fit(X, Y, sample_weight)
 
 
+def stepped(lr: Any) -> None:
+    loss = nf.SOPLoss(N, K)
+    loss(LOGITS.clone().requires_grad_(), LABELS, INDEX).backward()
+    loss.step(lr)
+
+
 # what is called: (good arguments, wrong values of each)
 DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     nf.LabeledData: ({"inputs": X, "labels": Y}, {
@@ -227,7 +233,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
         "reduction": [*NO_TEXT, None, "x"], "seed": [*NO_SEED, -1], "accumulate": [*NO_NUMBER, 0],
     }),
     nf.SOPLoss(N, K): ({"logits": LOGITS, "label": LABELS, "index": INDEX}, PLACED),
-    nf.SOPLoss(N, K).step: ({}, {"lr": [*NO_NUMBER[1:], -1]}),
+    stepped: ({"lr": 0.1}, {"lr": [*NO_NUMBER[1:], -1]}),
     nf.RefineLoss: ({}, {
         "m1": NO_NUMBER, "m2": NO_NUMBER, "sharpness": NO_NUMBER, "ramp": NO_NUMBER, "reduction": [*NO_TEXT, "x"],
     }),
@@ -266,7 +272,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
         "folder": [*NO_PATH, "\0", "no such run"], "data": [*NO_DATA, None], "test": NO_DATA, "who": NO_TEXT,
         "port": [*NO_NUMBER, -1, 70_000], "browser": NO_FLAG,
     }),
-    nf.export: ({"trained": MODEL, "path": "model.safetensors"}, {
+    nf.export: ({"trained": MODEL, "path": "model.pt2"}, {
         "trained": [*NOTHING, 5, "no such run", X], "path": [*NO_PATH, "\0", "model", "model.txt"],
         "softmax": NO_FLAG, "dtype": [*NO_TEXT, None, "int8"],
     }),
