@@ -99,15 +99,16 @@ class Source(NamedTuple):
 
 
 def cifar10n(train: Path, labels: Path, first: int, count: int, *, images: bool = False) -> Source:
-    """Some rows of CIFAR-10: frozen features, kept in the cache of `imagenet_features`, and CIFAR-10N's labels."""
+    """Some rows of CIFAR-10: features, kept in the cache of `imagenet_features`, or images; CIFAR-10N's labels."""
     data = nf.load(str(train))
     rows = slice(first, first + count)
     with open(labels, newline="") as file:
         given = list(csv.DictReader(file))[rows]
     human = {name: np.array([int(row[column]) for row in given]) for name, column in HUMAN.items()}
-    pixels = data.take(torch.arange(first, first + count)) if images else None
-    features = imagenet_features(data)[rows].astype(np.float32)
-    return Source(features, data.labels.numpy()[rows], tuple(data.class_names), human, pixels)
+    true, names = data.labels.numpy()[rows], tuple(data.class_names)
+    if images:
+        return Source(np.empty((count, 0)), true, names, human, data.take(torch.arange(first, first + count)))
+    return Source(imagenet_features(data)[rows].astype(np.float32), true, names, human)
 
 
 def read(case: Case, cifar: tuple[Path, Path] | None) -> Source:
@@ -117,6 +118,8 @@ def read(case: Case, cifar: tuple[Path, Path] | None) -> Source:
         assert cifar is not None
         first, count = map(int, numbers)
         found = cifar10n(*cifar, first, count, images=case.model == "resnet8")
+        if found.images is not None:
+            return found
         return found._replace(inputs=(found.inputs - found.inputs.mean(0)) / (found.inputs.std(0) + 1e-3))
     data = nf.load("digits" if kind == "digits" else "fashion-mnist")
     rows = np.arange(len(data))

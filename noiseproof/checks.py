@@ -238,3 +238,22 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, got {shown(value)}")
     return value
+
+
+def columns(name: str, given: Sequence[str], class_names: Sequence[str]) -> list[int]:
+    """Which column of a table is of which class, by their names; columns 0, 1, … are the classes in their order.
+
+    Raises:
+        InputError: the columns have other names, so that nobody knows whose they are.
+    """
+    place = {column: at for at, column in enumerate(given)}
+    if len(given) == len(place) == len(class_names) and all(one in place for one in class_names):
+        return [place[one] for one in class_names]
+    if list(given) == [str(k) for k in range(len(class_names))]:
+        return list(range(len(given)))
+    strange = next((f", not {shown(one)}" for one in given if one not in class_names), "")
+    raise InputError(
+        f"{name} must have a column named after each of the {len(class_names)} classes "
+        f"({', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}){strange}, got {len(given)} columns; "
+        "rename them, or save an array with the columns in this order"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -95,7 +94,8 @@ def test_contributed_method_trains(digits: tuple[LabeledData, LabeledData]) -> N
 
 def command_lines(text: str) -> list[list[str]]:
     """The words of each `noiseproof …` line in the plain blocks of a page; brackets around options are dropped."""
-    lines = [line for fence in FENCE.finditer(text) if not fence[1] for line in fence[2].splitlines()]
+    blocks = [fence[2].replace("\\\n", " ") for fence in FENCE.finditer(text) if not fence[1]]  # long lines in one
+    lines = [line for block in blocks for line in block.splitlines()]
     plain = [re.sub(r"\[(--[^]]*)\]", r"\1", line) for line in lines if line.startswith("noiseproof ")]
     return [shlex.split(line, comments=True)[1:] for line in plain]
 
@@ -113,12 +113,40 @@ def test_command_lines_parse(path: Path) -> None:
                 parse(given[key])
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def prose(path: Path) -> str:
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def links(path: Path) -> list[tuple[Path, str]]:
+    """Where a page's links lead, and to which heading there."""
+    targets = [target.partition("#") for target in LINK.findall(prose(path)) if not re.match(r"[a-z]+:", target)]
+    return [((path.parent / file).resolve() if file else path, heading) for file, _, heading in targets]
+
+
+def headings(path: Path) -> set[str]:
+    """The headings of a page, as a link names them."""
+    plain = [re.sub(r"[^\w\- ]", "", one.lower()) for one in re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)]
+    return {one.strip().replace(" ", "-") for one in plain}
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
-    text = FENCE.sub("", path.read_text(encoding="utf-8"))
-    targets = [target for target in LINK.findall(text) if not re.match(r"[a-z]+:|#", target)]
-    missing = [target for target in targets if not os.path.exists(path.parent / target.partition("#")[0])]
+    missing = [
+        f"{target} {heading}"
+        for target, heading in links(path)
+        if not target.exists() or (target.suffix == ".md" and heading and heading not in headings(target))
+    ]
     assert not missing, f"{name_of(path)} links to {', '.join(missing)}"
+
+
+def test_everything_is_reached_from_the_readme() -> None:
+    found, left = {ROOT / "README.md"}, [ROOT / "README.md"]
+    while left:
+        new = {target for target, _ in links(left.pop())} - found
+        found |= new
+        left += [target for target in new if target.suffix == ".md"]
+    unreached = set((ROOT / "docs").rglob("*.*")) - found
+    assert not unreached, f"no page links to {', '.join(map(name_of, sorted(unreached)))}"
 
 
 def test_every_method_has_a_page() -> None:

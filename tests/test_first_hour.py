@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,13 @@ WORKS = {
     "a list of dicts": [{"image": pair(i)[0], "label": NAMES[i]} for i in range(N)],
     "tensors": TensorDataset(torch.randn(N, 3), torch.arange(N) % 2),
     "positions beside": nf.indexed(Items(pair)),
+    "an image, positions beside": nf.indexed([{"img": pair(i)[0], "label": NAMES[i]} for i in range(N)]),
     "strings": frame(),
     "gaps": frame(hours=[None, *range(N - 1)]),
     "dates": frame(day=pd.date_range("2024-01-01", periods=N)),
     "texts": (SENTENCES, NAMES),
     "texts in a table": frame(body=SENTENCES),
+    "a text that is missing, beside others": frame(body=[*SENTENCES[:-1], None]),
 }
 
 
@@ -77,12 +80,34 @@ class Stream(IterableDataset[Any]):
         return map(pair, range(N))
 
 
+class Counted(Stream):
+    def __len__(self) -> int:
+        return N
+
+
+class Endless(Dataset[Any]):
+    def __getitem__(self, i: int) -> Any:
+        return pair(i)
+
+
+def flipped(i: int, chance: Any = np.random.default_rng(0)) -> Any:  # noqa: B008  # one generator for all calls
+    image = torch.arange(192, dtype=torch.uint8).view(3, 8, 8)
+    return image.flip(2) if chance.random() < 0.5 else image, i % 2
+
+
 SAID = {
     "a DataLoader": (
         DataLoader(Items(pair)),
         "got DataLoader; pass its dataset: the order of the examples is drawn here",
     ),
     "a stream": (Stream(), "got Stream; its items have no positions: give it __len__ and __getitem__"),
+    "a stream of a length": (Counted(), "got Counted; its items have no positions"),
+    "a dataset without a length": (Endless(), "got Endless; give it __len__"),
+    "a random transform": (Items(flipped), r"item \d+ of the dataset is another one each time; take random transforms"),
+    "a first item that is NaN": (
+        Items(lambda i: (torch.full((3,), torch.nan if i == 0 else 1.0), i % 2)),
+        "item 0 of the dataset holds NaN or infinity; mend or remove it",
+    ),
     "a generator": (map(pair, range(N)), "got map; its items have no positions"),
     "a dict without labels": (
         Items(lambda i: {"image": pair(i)[0]}),
@@ -93,6 +118,10 @@ SAID = {
         "item 5 of the dataset is a dict without a label",
     ),
     "a text of length zero": ((["", *SENTENCES[1:]], NAMES), "a text of length zero at row 0; drop the row"),
+    "an empty cell of the one column of texts": (
+        pd.DataFrame({"body": [*(f"this is text number {i}" for i in range(N - 1)), None], "label": NAMES}),
+        "column 'body' holds a text of length zero at row 39; drop the row",
+    ),
     "a date that does not parse": (
         frame(day=[*pd.date_range("2024-01-01", periods=N - 1).astype(str), "tomorrow"]),
         "column 'day' must be dates, got 'tomorrow' at row 39; write them as 2024-12-31",
@@ -121,6 +150,30 @@ def test_a_dataset_whose_length_changes(workers: int) -> None:
     dataset.count = N - 1
     with pytest.raises(InputError, match=r"^the dataset held 40 items when it was read and now holds 39; keep it so$"):
         nf.fit("mlp", data, "elr", epochs=1)
+
+
+def test_a_worker_that_dies() -> None:
+    def item(i: int) -> Any:
+        if i == 11 and torch.utils.data.get_worker_info() is not None:
+            os._exit(3)  # as if it were killed
+        return pair(i)
+
+    data = nf.load(Items(item), memory_limit=1, workers=2)
+    with pytest.raises(InputError, match=r"a process that loads the dataset ended \(.*workers=0 to load without"):
+        nf.fit("mlp", data, "elr", epochs=1)
+
+
+def test_tokens_with_positions_beside() -> None:
+    tokens = Items(lambda i: {"input_ids": [1, 2 + i % 3], "attention_mask": [1, 1], "labels": i % 2})
+    packing = nf.load(nf.indexed(tokens)).inputs.packing
+    assert [part.name for part in packing.parts] == ["input_ids", "attention_mask"]
+
+
+def test_asking_about_a_text_of_length_zero() -> None:
+    model = nf.fit("auto", (SENTENCES, NAMES), "elr", epochs=1).predictor
+    for given in (["a car", " "], pd.DataFrame({"text": ["a car", None]})):
+        with pytest.raises(InputError, match="text of length zero at row 1; drop the row"):
+            model.predict(given)
 
 
 def test_asking_a_model(tmp_path: Path) -> None:

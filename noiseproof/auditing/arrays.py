@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from noiseproof import checks
 from noiseproof.auditing.posterior import blocks
 from noiseproof.data import label_checks
 from noiseproof.data.input_checks import as_array
@@ -37,6 +39,18 @@ def names_of_columns(pred_probs: Any) -> list[str] | None:
     return None if columns is None or callable(columns) else [str(name) for name in columns]
 
 
+def in_order(pred_probs: Any, class_names: Sequence[str], name: str = "pred_probs") -> Any:
+    """Predictions with their columns in the order of the classes: a table's by their names, a plain array as it is.
+
+    Raises:
+        InputError: the columns have other names, so that nobody knows whose they are.
+    """
+    columns = names_of_columns(pred_probs)
+    if columns is None:
+        return pred_probs
+    return np.asarray(pred_probs)[:, checks.columns(name, columns, list(map(str, class_names)))]
+
+
 def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_probs") -> np.ndarray:
     """Out-of-sample probabilities (n, K), as they are (float16 and memory maps are not copied), checked.
 
@@ -55,26 +69,26 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
         raise InputError(
             f"{name} has {K} columns, but the largest label is {labels.max()}; give a column for each class"
         )
-    agree = 0
+    agree = True  # all labels, so far
     for rows in blocks(n, K):
         block = np.asarray(array[rows], np.float32)
-        total = block.sum(axis=1)
-        bad = ~((block >= -1e-6).all(axis=1) & (np.abs(total - 1) <= (0.02 if array.dtype == np.float16 else 1e-3)))
+        total, least = block @ np.ones(K, np.float32), block.min(axis=1)
+        bad = ~((least >= -1e-6) & (np.abs(total - 1) <= (0.02 if array.dtype == np.float16 else 1e-3)))
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
-            what = "a NaN" if np.isnan(total[at]) else f"a sum of {total[at]:.4g}, entries from {block[at].min():.4g}"
+            what = "a NaN" if np.isnan(total[at]) else f"a sum of {total[at]:.4g}, entries from {least[at]:.4g}"
             raise InputError(
                 f"{name} must be probabilities, not negative, of sum 1 in each row; row {rows.start + at} has {what}; "
                 "pass logits through a softmax, or normalise"
             )
-        agree += int((block.argmax(axis=1) == labels[rows]).sum())
+        agree = agree and bool((block.argmax(axis=1) == labels[rows]).all())
     missing = np.flatnonzero(np.bincount(labels, minlength=K) == 0)
     if len(missing):
         raise InputError(
             f"class {missing[0]} is given to no label, though {name} has a column for it; "
             f"leave out {'its column' if len(missing) == 1 else f'the columns of all {len(missing)} such classes'}"
         )
-    if agree == n and n > 20 * K:
+    if agree and n > 20 * K:
         warnings.warn(
             f"{name} agrees with all {n:,} labels: it looks like predictions of examples that were trained on, which "
             "find no wrong label; pass out-of-sample predictions, e.g. of cross-validation",

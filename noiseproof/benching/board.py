@@ -120,22 +120,22 @@ class Board:
 
     def against(self) -> Rows:
         """Points above ce, by pairs of the same seed, with half of the 95 % interval."""
-        return self.crossed("points above ce", lambda one: _points([self._gaps(one)]), self._points_in_all)
+        return self.crossed("points above ce", lambda one: _points(self._gaps(one)), self._points_in_all)
 
     def _gaps(self, entry: Entry) -> list[float]:
         """How far each run lies above that of ce of the same seed."""
+        return [one - other for one, other in self._pairs(entry, self.figure)]
+
+    def _pairs(self, entry: Entry, name: str) -> list[tuple[float, float]]:
+        """A figure of each run, and of ce of the same seed, where both have it."""
         base = self.entries.get((BASE, entry.column))
-        known = (
-            {} if base is None else dict(zip((c["seed"] for c in base.cells), base.values(self.figure), strict=True))
-        )
-        pairs = [
-            (value, known.get(cell["seed"])) for cell, value in zip(entry.cells, entry.values(self.figure), strict=True)
-        ]
-        return [one - other for one, other in pairs if one is not None and other is not None]
+        known = {} if base is None else {c["seed"]: v for c, v in zip(base.cells, base.values(name), strict=True)}
+        pairs = [(v, known.get(c["seed"])) for c, v in zip(entry.cells, entry.values(name), strict=True)]
+        return [(one, other) for one, other in pairs if one is not None and other is not None]
 
     def _points_in_all(self, method: str) -> str:
         gaps = [statistics.fmean(one) for entry in self.row(method) if (one := self._gaps(entry))]
-        return _points([gaps])
+        return _points(gaps)
 
     def wrong_labels(self) -> Rows:
         """How well a run finds the wrong labels: AUROC of the method's suspicion, F1 of the audit's list."""
@@ -159,12 +159,7 @@ class Board:
 
     def cost_of(self, method: str) -> float | None:
         """The processor time of a method over that of ce: the median of pairs."""
-        ratios = []
-        for entry in self.row(method):
-            base = self.entries.get((BASE, entry.column))
-            for value, other in zip(entry.values("processor"), base.values("processor") if base else [], strict=False):
-                if value is not None and other is not None:
-                    ratios.append(value / other)
+        ratios = [one / other for entry in self.row(method) for one, other in self._pairs(entry, "processor")]
         return statistics.median(ratios) if ratios else None
 
     def regret(self, methods: Sequence[str] | None = None) -> Rows:
@@ -213,8 +208,7 @@ def hint(entry: Entry) -> str:
     )
 
 
-def _points(groups: list[list[float]]) -> str:
-    (gaps,) = groups
+def _points(gaps: list[float]) -> str:
     if not gaps:
         return "–"
     mean, half = difference([100 * gap for gap in gaps], [0.0] * len(gaps))

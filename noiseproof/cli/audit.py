@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app, interruptible
-from noiseproof.cli.options import NoisySource, Options, anchored, option, with_options
+from noiseproof.cli.options import NoisySource, Options, anchored, given_by_hand, option, with_options
 from noiseproof.errors import InputError
 from noiseproof.training.settings import DATA, RUN, TRAIN
 
@@ -33,11 +33,14 @@ EXAMPLES = """[bold]Examples[/bold]
   noiseproof audit runs/photos-elr-s0 --top 200              what a run found, decided otherwise
 """
 DECIDE = "Decision"
+OF_NETWORKS = ("method", "epochs")
+OF_A_RUN = ("data", "precision", "recall", "top", "threshold", "out", "quiet")  # what can be asked of a finished run
 
 
 @app.command(epilog=EXAMPLES)
-@with_options(NoisySource)
+@with_options(NoisySource, without=("test",))
 def audit(
+    context: typer.Context,
     data: Annotated[str, typer.Argument(help="The data, as of fit, or the folder of a finished run of fit.")],
     pred_probs: Annotated[
         Path | None, option("Out-of-sample class probabilities: .npy, .npz, .csv, .parquet.", panel=DATA)
@@ -64,16 +67,19 @@ def audit(
     from noiseproof.cli.console import wrote
     from noiseproof.runs.label_report import decided
 
+    by_hand, is_run = given_by_hand(context), (Path(data) / "config.json").is_file()
+    for name in by_hand:
+        if is_run and name not in OF_A_RUN:
+            raise InputError(f"{_dashed(name)} is for data; {data} is a run, which is audited by itself")
+        if name in OF_NETWORKS and model is None:
+            raise InputError(f"{_dashed(name)} is for networks that --model trains; name one, e.g. --model resnet8")
     how: Options = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
     decided(_nothing(), **how)  # a mistake there is said before the work
     folder = _free(out, data)
-    options: Options = {"data": anchored(data), "seed": seed, **source}
-    options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "decisions", "test")}
+    options: Options = {"data": anchored(data), "seed": seed, "test": None, **source}
+    options |= {key: anchored(options[key]) for key in ("labels", "true_labels", "decisions")}
     with interruptible():
-        if (Path(data) / "config.json").is_file():
-            for name, given in (("pred-probs", pred_probs), ("features", features), ("model", model)):
-                if given is not None:
-                    raise InputError(f"--{name} is for data; {data} is a run, which is audited by itself")
+        if is_run:
             report, options = _of_run(Path(data), how, quiet)
         else:
             chosen: Options = {"pred_probs": pred_probs, "features": features}
@@ -83,6 +89,10 @@ def audit(
     report.save(folder, options)
     _show(report)
     wrote(folder, ": report.html, labels.parquet (labels by probability), audit.json")
+
+
+def _dashed(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _nothing() -> np.ndarray:

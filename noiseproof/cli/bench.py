@@ -9,6 +9,7 @@ import typer
 
 from noiseproof.cli.app import app, interruptible
 from noiseproof.cli.options import Source, option, with_options
+from noiseproof.cli.sets import NOT_OF_A_CELL
 from noiseproof.errors import InputError
 from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
 
@@ -26,9 +27,7 @@ METHODS = "ce,gce,elr,sop,early_stop(ce)"
 
 
 @app.command(epilog=EXAMPLES)
-@with_options(
-    Fitting, Source, without=("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track")
-)
+@with_options(Fitting, Source, without=("method", "seed", *NOT_OF_A_CELL))
 def bench(
     data: Annotated[
         list[str] | None, typer.Argument(help="One data set or several, as of fit.", show_default=False)
@@ -60,7 +59,8 @@ def bench(
         bool, option("No runs: write the page of the committed results to --out.", "--leaderboard", panel=RUN)
     ] = False,
     publish: Annotated[
-        Path | None, option("Also write the results to this file, small enough to commit.", panel=RUN)
+        Path | None,
+        option("Also write the results to this file, small enough to commit; what it has is not run again.", panel=RUN),
     ] = None,
     quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
     **given: Any,
@@ -68,14 +68,14 @@ def bench(
     """Compare methods: each on the same data, noise and seeds. The same command goes on after an interruption."""
     from functools import partial
 
-    from noiseproof.benching import page, plan
+    from noiseproof.benching import CANDIDATES, page, plan, published
     from noiseproof.benching.cells import CELLS, complete, read
     from noiseproof.benching.trial import trial
     from noiseproof.cli import sets
     from noiseproof.cli.console import show, table, wrote
 
     if leaderboard:
-        wrote(page.write(out or Path("bench"), page.committed()))
+        wrote(page.write(out or Path("bench"), published.committed()))
         return
     if not data:
         raise InputError("give the data, e.g. noiseproof bench digits --noise symmetric:0.4 (see bench --help)")
@@ -86,25 +86,30 @@ def bench(
         [sets.source_of(one, options) for one in data], sets.noises_of(noise), _names(methods), seeds,
         sets.settings_of_fit(options), limit=given["limit"], tested=test_limit,
     )  # fmt: skip
-    sets.check(cells)
+    sets.check(cells, given["device"], quiet)
     folder = out or Path("bench") / Path(data[0]).name.split(".")[0]
     log = folder / CELLS
     run = partial(
-        complete, partial(trial, sets.sets, folder), log=log, workers=jobs, option="--jobs", progress=not quiet
+        complete,
+        partial(trial, sets.sets, folder, given["device"]),
+        log=log,
+        workers=jobs,
+        option="--jobs",
+        progress=not quiet,
     )
     with interruptible():
-        records, _ = run(cells=cells, what="bench")
+        records, _ = run(cells=cells, what="bench", borrow=partial(plan.known, log, publish, cells))
         if equal_time:
-            again = plan.in_equal_time(records)
-            run(cells=again, what="bench, equal time", borrow=partial(plan.same_runs, log, again))
-    records = plan.judged(read(log), folder)
+            again = plan.in_equal_time(records, [*read(log), *published.records(publish)])
+            run(cells=again, what="bench, equal time", borrow=partial(plan.known, log, publish, again))
+    records = plan.judged(read(log), folder, CANDIDATES)
     for part in page.sections(records):
         if part.title.startswith(("Accuracy", "Against", "Cost")):
             rows = [[str(cell) for cell in row] for row in part.rows]
             show(table(part.title, list(part.header), rows, caption=part.about))
     wrote(page.write(folder, records), f" and leaderboard.md, leaderboard.png; cells in {log}")
     if publish is not None:
-        page.publish(records, publish)
+        published.publish(records, publish)
         wrote(publish)
 
 

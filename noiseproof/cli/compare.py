@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from noiseproof.benching import CANDIDATES
 from noiseproof.cli.app import app, interruptible
-from noiseproof.cli.options import Source, option, with_options
+from noiseproof.cli.options import Source, given_by_hand, option, with_options
+from noiseproof.cli.sets import NOT_OF_A_CELL
 from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -17,15 +20,14 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof compare photos/ --features imagenet --methods 'auto,ce,gce,elr,early_stop(ce)' --jobs 2
 """
-CANDIDATES = "auto,ce,gce,elr,sop,early_stop(ce)"
-LEFT_OUT = ("method", "seed", "checkpoint_seconds", "checkpoint_steps", "score_test", "track", "test")
 
 
 @app.command(epilog=EXAMPLES)
-@with_options(Fitting, Source, without=LEFT_OUT)
+@with_options(Fitting, Source, without=("method", "seed", "test", *NOT_OF_A_CELL))
 def compare(
+    context: typer.Context,
     data: Annotated[str, typer.Argument(help="Your data, as of fit; no label of it need be right.")],
-    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = CANDIDATES,
+    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = ",".join(CANDIDATES),
     features: Annotated[
         str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
     ] = None,
@@ -37,7 +39,9 @@ def compare(
     """Say which method suits your data, without a single label that is known to be right."""
     from functools import partial
 
-    from noiseproof.benching import criteria, page, plan
+    from rich.markup import escape
+
+    from noiseproof.benching import criteria, plan, published
     from noiseproof.benching.cells import CELLS, complete
     from noiseproof.benching.trial import trial
     from noiseproof.cli import sets
@@ -54,11 +58,11 @@ def compare(
     options = given | {"features": features, "class_names": None, "test": None}
     source = sets.source_of(data, options)
     cells = plan.cells([source], [None], names, 1, sets.settings_of_fit(options), limit=given["limit"])
-    sets.check(cells)
+    sets.check(cells, given["device"], quiet)
     folder = out or Path("compare") / Path(data).name.split(".")[0]
     with interruptible():
         records, _ = complete(
-            partial(trial, sets.sets, folder), cells, folder / CELLS,
+            partial(trial, sets.sets, folder, given["device"]), cells, folder / CELLS,
             what="compare", workers=jobs, option="--jobs", progress=not quiet,
         )  # fmt: skip
     known = [one for one in plan.judged(records, folder) if "corrected" in one["figures"]]
@@ -71,7 +75,7 @@ def compare(
         sorted({f"{100 * one['figures']['estimated']:.0f} %" for one in known})
     )
     show(table(f"Candidates on {Path(data).name}", header, rows, caption=caption))
-    found = {name: criteria.track_record(page.committed(), name) for name in criteria.NAMES}
+    found = {name: criteria.track_record(published.committed(), name, CANDIDATES) for name in criteria.NAMES}
     past = [
         [
             criteria.NAMES[name],
@@ -87,9 +91,14 @@ def compare(
         header = ["criterion", "rank correlation", "pick within 1 point", "points below the best", "at worst"]
         show(table("How far these criteria are to be trusted", header, past, caption=_PAST))
     best = known[0]["cell"]["method"]
-    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["high"] >= known[0]["figures"]["corrected"]]
-    equal = f" Within its interval: {', '.join(near)}." if near else ""
-    console.print(f"Take [bold]{best}[/bold]: noiseproof fit {data} --method '{best}'.{equal}", highlight=False)
+    least = known[0]["figures"]["agreed"] - known[0]["figures"]["error"]
+    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["agreed"] >= least]
+    equal = f" Within a standard error: {', '.join(near)}." if near else ""
+    chosen = {name: value for name, value in given_by_hand(context).items() if name in given} | {"method": best}
+    typed = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in chosen.items()]
+    # there is no run of `fit` on features
+    how = "" if features else f": noiseproof fit {shlex.quote(data)} {' '.join(typed)}"
+    console.print(f"Take [bold]{escape(best)}[/bold]{escape(how)}.{escape(equal)}", highlight=False, soft_wrap=True)
     wrote(folder / CELLS)
 
 

@@ -29,8 +29,10 @@ def export(
     """The model of a run as one file for other programs, normalisation inside."""
     from noiseproof.cli.console import wrote
     from noiseproof.runs.export import export as write
+    from noiseproof.training.progress import counting
 
-    done = write(run, out, softmax=softmax, dtype=dtype)
+    with counting("exporting"):
+        done = write(run, out, softmax=softmax, dtype=dtype)
     if out.suffix == ".safetensors":
         wrote(out, ": weights; mean and std of the inputs in its metadata")
         return

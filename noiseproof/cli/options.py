@@ -101,12 +101,13 @@ def parameters(*kinds: type) -> dict[str, inspect.Parameter]:
         for name, one in settings_of(kind).items():
             if one.option is not None:
                 default = own[name].default if one.command is SAME else one.command
-                found[name] = _parameter(name, _annotated(one), str(default) if one.option is str else default)
+                found[name] = _parameter(name, _annotated(name, one), str(default) if one.option is str else default)
     return found
 
 
-def _annotated(one: Setting) -> Any:
-    return Annotated[one.option, option(one.help, panel=one.panel, metavar=one.metavar)]
+def _annotated(name: str, one: Setting) -> Any:
+    names = [f"--{name.replace('_', '-')}"] if one.option is bool else []  # no --no-…, which is the default
+    return Annotated[one.option, option(one.help, *names, panel=one.panel, metavar=one.metavar)]
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

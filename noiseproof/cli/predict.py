@@ -40,12 +40,14 @@ def predict(
     """Class names and probabilities for new inputs, by the model of a run."""
     from noiseproof.cli.console import wrote
     from noiseproof.runs.loading import load_model
+    from noiseproof.training.progress import counting
 
     if out is not None and out.suffix not in (".parquet", ".csv"):
         raise InputError(f"--out must end in .parquet or .csv, got {out}; name it so")
     model = load_model(run, device=device)
-    ids, given = read_inputs(model, inputs)
-    table = as_table(model, ids, model.predict_proba(given))
+    with counting("predicting") as progress:
+        ids, given = read_inputs(model, inputs)
+        table = as_table(model, ids, model.predict_proba(given, progress=progress))
     if out is None:
         from pyarrow import csv
 

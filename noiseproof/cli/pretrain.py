@@ -26,7 +26,7 @@ EXAMPLES = """[bold]Examples[/bold]
     data="As of fit, or images or a table without labels: they are used to report, never to train.",
 )  # fmt: skip
 def pretrain(options: Options, resume: bool, quiet: bool) -> None:
-    """Pre-train a backbone without labels: MoCo or SANE."""
+    """Pre-train a backbone without labels: SANE, MoCo, SimCLR, BYOL or i-Mix."""
     from noiseproof import distributed, pretraining
     from noiseproof.cli.console import console, table, wrote
     from noiseproof.cli.reading import begin

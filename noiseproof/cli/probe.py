@@ -65,7 +65,7 @@ def probe(
     if asked is not None:
         asked = match("test", asked, known)
         assert asked is not None
-        _print_accuracies(trained, known, asked, at_random, k=k, protocol=protocol)
+        _print_accuracies(trained, known, asked, at_random, k=k, protocol=protocol, quiet=quiet)
         if doubts is not None:
             _write_doubts(doubts, trained, known, asked, k)
             wrote(doubts, ", the most suspicious labels first")
@@ -79,16 +79,18 @@ def probe(
 
 
 def _print_accuracies(
-    trained: Features, known: LabeledData, asked: LabeledData, at_random: bool, *, k: int, protocol: str
+    trained: Features, known: LabeledData, asked: LabeledData, at_random: bool, *, k: int, protocol: str, quiet: bool
 ) -> None:
     from noiseproof.cli.console import console, table
     from noiseproof.pretraining import probes
     from noiseproof.runs import loading
+    from noiseproof.training.progress import counting
 
-    found = {"pre-trained": probes.probe(trained, known, asked, k=k, protocol=protocol)}
-    if at_random:
-        fresh = loading.untrained(trained.architecture, trained.normalize, trained.form)
-        found["random weights"] = probes.probe(fresh, known, asked, k=k, protocol=protocol)
+    with counting("probing", show=not quiet):
+        found = {"pre-trained": probes.probe(trained, known, asked, k=k, protocol=protocol)}
+        if at_random:
+            fresh = loading.untrained(trained.architecture, trained.normalize, trained.form)
+            found["random weights"] = probes.probe(fresh, known, asked, k=k, protocol=protocol)
     rows = [[name, *(f"{100 * one[key]:.1f} %" for key in probes.PROBES)] for name, one in found.items()]
     title = f"{len(known):,} labelled examples, {len(asked):,} to tell"
     console.print(table(title, ["", f"{min(k, len(known))}-NN", "linear"], rows))

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
 OWN = ("method", "seed", "noise", "labels", "true_labels", "decisions", "limit")  # what the comparison itself decides
+# settings of `fit` that a cell does not have, and a comparison does not offer
+NOT_OF_A_CELL = (
+    "checkpoint_seconds", "checkpoint_steps", "score_test", "track", "state", "sync_batch_norm", "audit_features",
+)  # fmt: skip
 LABELS = "labels:"
 
 
@@ -109,10 +113,16 @@ def _prepared(data: LabeledData, names: str | None, features: str | None) -> Lab
     return LabeledData(rows, data.labels, true_labels=data.true_labels, class_names=data.class_names, ids=data.ids)
 
 
-def check(cells: Sequence[dict[str, Any]]) -> None:
-    """Read the data of every setting once: a mistake is said before the work."""
+def check(cells: Sequence[dict[str, Any]], device: str, quiet: bool) -> None:
+    """Find the device, and read the data of every setting once: a mistake is said before the work."""
+    from noiseproof.device import pick_device
+    from noiseproof.training.progress import counting
+
+    pick_device(device)
     first: dict[str, dict[str, Any]] = {}
     for cell in cells:
         first.setdefault(json.dumps([cell["source"], cell["noise"]]), cell)
-    for cell in first.values():
-        sets(cell)
+    with counting("reading", show=not quiet) as progress:
+        for done, cell in enumerate(first.values(), 1):
+            sets(cell)
+            progress(done, len(first))

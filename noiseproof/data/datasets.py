@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from noiseproof.data.images import pixels
 from noiseproof.data.input_checks import as_array, parse_inputs
 from noiseproof.data.packing import Packed
 from noiseproof.data.sources import InputSource
@@ -24,11 +25,12 @@ from noiseproof.errors import InputError, reason, shown
 LABEL_KEYS = ("label", "labels", "target", "targets", "class", "y")
 INPUT_KEYS = ("image", "img", "pixel_values", "input", "inputs", "x", "features", "text", "sentence")
 READ_AHEAD = 4  # batches of each worker
+PROBES = 8  # items that are read twice, to see whether they stay the same
 
 
 def is_dataset(value: Any) -> bool:
     """Whether this is a map-style dataset: a length, and items by position."""
-    known = isinstance(value, Tensor | np.ndarray | str | bytes | Sequence | Mapping)
+    known = isinstance(value, Tensor | np.ndarray | str | bytes | Sequence | Mapping | IterableDataset)
     return hasattr(value, "__len__") and hasattr(type(value), "__getitem__") and not known
 
 
@@ -85,9 +87,13 @@ class Items:
 
 def as_tensor(i: int, value: Any) -> Tensor:
     """The input of item i as an image (C, H, W), uint8 or float32, or as features (d,) float32."""
+    from PIL.Image import Image
+
     if isinstance(value, Tensor):
         tensor = value.detach().cpu()
-    else:  # an image of Pillow's is an array, too: (H, W) or (H, W, C)
+    elif isinstance(value, Image):
+        tensor = torch.from_numpy(np.array(pixels(value, f"item {i} of the dataset")))
+    else:
         array = as_array(f"item {i} of the dataset", value)
         if array.dtype.kind not in "iufb":
             raise InputError(f"item {i} of the dataset must be numbers or an image, got {shown(value)}; convert it")
@@ -124,18 +130,32 @@ class DatasetInputs(InputSource):
         try:
             self.items.check_length()
             for place, i in enumerate(rows):
-                one = as_tensor(i, self.items[i][0])
-                if one.shape != self.like.shape or one.dtype != self.like.dtype:
-                    raise InputError(
-                        f"item {i} of the dataset is {tuple(one.shape)} {one.dtype}, item 0 {tuple(self.like.shape)} "
-                        f"{self.like.dtype}; bring all to one size and type"
-                    )
-                if one.is_floating_point() and not bool(one.isfinite().all()):
-                    raise InputError(f"item {i} of the dataset holds NaN or infinity; mend or remove it")
-                batch[place] = one
+                batch[place] = self.checked(i, self.items[i][0])
         except InputError as error:
             return str(error)
         return batch
+
+    def checked(self, i: int, value: Any) -> Tensor:
+        """The input of item i, which must be as that of item 0 is."""
+        one = as_tensor(i, value)
+        if one.shape != self.like.shape or one.dtype != self.like.dtype:
+            raise InputError(
+                f"item {i} of the dataset is {tuple(one.shape)} {one.dtype}, item 0 {tuple(self.like.shape)} "
+                f"{self.like.dtype}; bring all to one size and type"
+            )
+        if one.is_floating_point() and not bool(one.isfinite().all()):
+            raise InputError(f"item {i} of the dataset holds NaN or infinity; mend or remove it")
+        return one
+
+    def read(self) -> tuple[Tensor, list[Any]]:
+        """All inputs and labels, each item read once."""
+        held, labels = torch.empty(self.shape, dtype=self.dtype), []
+        for i in range(self.items.count):
+            value, label = self.items[i]
+            held[i] = self.checked(i, value)
+            labels.append(label)
+        self.items.check_length()
+        return held, labels
 
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         if self.workers == 0:
@@ -146,7 +166,13 @@ class DatasetInputs(InputSource):
             num_workers=self.workers, prefetch_factor=READ_AHEAD,
             generator=torch.Generator().manual_seed(0),  # else it would draw from the run's random state
         )  # fmt: skip
-        yield from map(_raised, loader)
+        try:
+            yield from map(_raised, loader)
+        except RuntimeError as error:  # killed, or out of (shared) memory
+            raise InputError(
+                f"a process that loads the dataset ended ({reason(error)}); see whether memory is short, and pass "
+                "workers=0 to load without processes"
+            ) from error
 
 
 @dataclass
@@ -172,25 +198,40 @@ def _raised(batch: Tensor | str) -> Tensor:
 def read_dataset(dataset: Any, label_key: str | None, memory_limit: int, workers: int | None) -> dict[str, Any]:
     """What `LabeledData` is made of, from a map-style dataset."""
     items = Items(dataset, label_key)
-    example, again = items[0][0], items[0][0]
-    if not _same(example, again):
-        raise InputError(
-            "item 0 of the dataset is another one each time; take random transforms out, and pass them as augment="
-        )
-    labels = _known_labels(dataset)
+    example, labels = _probed(items, _known_labels(dataset))
     parts: dict[str, Any] = {"class_names": _class_names(dataset), "ids": _ids(dataset), "allow_empty": True}
     if isinstance(example, str | Mapping) or _is_sequence(example):
         inputs, labels = _read_all(items)
         return parts | {"inputs": inputs, "labels": labels}
     like = as_tensor(0, example)
     source = DatasetInputs(items, like, min(os.cpu_count() or 1, 4) if workers is None else workers)
-    if labels is None:
-        labels = [items[i][1] for i in range(items.count)]
     kept: Any = source
     if items.count * like.nbytes <= memory_limit:
-        blocks = torch.arange(items.count).split(max(1, (1 << 24) // max(1, like.nbytes)))
-        kept = parse_inputs(torch.cat([source.take(rows) for rows in blocks]), quantities=True)
+        held, labels = source.read()
+        kept = parse_inputs(held, quantities=True)
+    elif labels is None:
+        labels = [items[i][1] for i in range(items.count)]
     return parts | {"inputs": kept, "labels": _plain(labels)}
+
+
+def _probed(items: Items, labels: Sequence[Any] | None) -> tuple[Any, Sequence[Any] | None]:
+    """The input of item 0; and `labels`, which the dataset knows, unless some of its items have others.
+
+    Raises:
+        InputError: an item is not the same when it is read again.
+    """
+    example = None
+    for i in np.unique(np.linspace(0, items.count - 1, PROBES).astype(int)).tolist():
+        (value, label), (again, _) = items[i], items[i]
+        example = value if i == 0 else example
+        if not _same(value, again):
+            raise InputError(
+                f"item {i} of the dataset is another one each time; take random transforms out, and pass them as "
+                "augment="
+            )
+        if labels is not None and not _same(labels[i], label):
+            labels = None
+    return example, labels
 
 
 def _read_all(items: Items) -> tuple[Any, list[Any]]:
@@ -237,7 +278,9 @@ def _plain(labels: Sequence[Any]) -> list[Any]:
 
 
 def _class_names(dataset: Any) -> list[str] | None:
-    names = getattr(getattr(dataset, "dataset", dataset), "classes", None)
+    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):  # a Subset, and what else wraps
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
     return [str(name) for name in names] if isinstance(names, list | tuple) and len(names) > 1 else None
 
 
@@ -254,9 +297,7 @@ def _ids(dataset: Any) -> list[str] | None:
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and all(_same(one[key], other.get(key)) for key in one)
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.shape == other.shape and bool(torch.equal(one, other))
-    if isinstance(one, str | int | float | list):
+    if isinstance(one, str):
         return bool(one == other)
-    a, b = np.asarray(one), np.asarray(other)
-    return a.dtype.kind not in "iufb" or (a.shape == b.shape and bool((a == b).all()))
+    a, b = as_array("an item of the dataset", one), as_array("an item of the dataset", other)
+    return a.dtype.kind not in "iufb" or np.array_equal(a, b, equal_nan=a.dtype.kind == "f")

@@ -158,6 +158,12 @@ def small_copy(encoded: Encoded, name: str, longest: int) -> Image:
         return copy
 
 
+def pixels(image: Image, name: str) -> np.ndarray:
+    """An image of Pillow's as uint8 (C, H, W): one channel if it is grey, else three."""
+    with _decoding(name):
+        return _channels_first(_converted(image, "L" if image.mode in _GRAY else "RGB"))
+
+
 def _channels_first(image: Image) -> np.ndarray:
     """An image in mode L or RGB as (C, H, W)."""
     pixels = np.asarray(image)

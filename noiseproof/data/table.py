@@ -94,6 +94,7 @@ class Table(InputSource):
             raise InputError(f"the columns differ in length ({', '.join(map(str, lengths[:20])) or 'there are none'})")
         if lengths[0] == 0:
             raise InputError("the columns are empty; pass at least two rows")
+        _refuse_empty_texts(read)
         return cls(read)
 
     @cached_property
@@ -139,6 +140,7 @@ class Table(InputSource):
         for name, kind in encoder.kinds.items():
             own = self.columns[name]
             columns[name] = own if own.kind == kind else read_column(name, own.arrow(), kind)
+        _refuse_empty_texts(columns)
         return Table(columns, encoder)
 
     def numbers(self) -> Tensor:
@@ -156,3 +158,15 @@ class Table(InputSource):
                     f"column {name!r} has a missing value at row {row}, the training set had none; fill it in"
                 )
         return torch.from_numpy(np.stack([c.values for c in self.columns.values()], axis=1).astype(np.float32))
+
+
+def _refuse_empty_texts(columns: Mapping[str, Column]) -> None:
+    """Where there are texts alone, each row must have one; beside other columns a text may be missing."""
+    if any(column.kind != "text" for column in columns.values()):
+        return
+    for row, held in enumerate(zip(*(column.values for column in columns.values()), strict=True)):
+        if not "".join(held).strip():
+            named = ", ".join(map(repr, columns))
+            raise InputError(
+                f"column {named} holds a text of length zero at row {row}; drop the row, or write what it should be"
+            )

@@ -70,6 +70,8 @@ class NoisyLabelsMixin(_Trainer):
         """Train, or go on from a checkpoint, which has the loss's state, too."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = transformers().trainer_utils.get_last_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise InputError(f"there is no checkpoint in {self.args.output_dir} to go on from; train anew")
         if resume_from_checkpoint:
             from safetensors.torch import load_file
 

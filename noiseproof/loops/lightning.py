@@ -54,7 +54,9 @@ class NoisyLabels(Callback):  # type: ignore[misc,unused-ignore]
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self.carrier.refuse_processes(trainer.world_size)
         self.carrier.criterion.to(pl_module.device)
-        self.steps = trainer.global_step
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.steps = trainer.global_step  # of a resumed run it is known now, and not before
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self.training, self.epoch = True, trainer.current_epoch

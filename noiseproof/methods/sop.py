@@ -116,7 +116,10 @@ class SparseOverParameterization(NoiseOptions, Method):
 
     paper = "Liu et al. 2022"
     rows = ("noise.u", "noise.v")
-    plans = True  # u and v have moved by half of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.plans = "auto" in (self.lr_u, self.lr_v)  # these have moved u and v by half of the epochs
 
     def start(self, run: Run) -> None:
         visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))

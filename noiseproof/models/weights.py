@@ -49,20 +49,12 @@ def read(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} holds no weights that can be read ({reason(error)})") from error
     while isinstance(held, dict) and (inner := next((key for key in _INSIDE if isinstance(held.get(key), dict)), None)):
         held = held[inner]
-    found = (
-        {str(key): value for key, value in held.items() if isinstance(value, Tensor)} if isinstance(held, dict) else {}
-    )
+    named = held.items() if isinstance(held, dict) else ()
+    found = {str(key): value for key, value in named if isinstance(value, Tensor)}
     if not found:
         raise InputError(f"{path} holds no weights by name; save a network's state_dict()")
-    for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in found):
-            held = held if isinstance(held, dict) else {}
-    found = {str(key): value for key, value in held.items() if isinstance(value, Tensor)}
-    if not found:
-        raise InputError(f"{path} holds no weights by name; save a network's state_dict()")
-    for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in found):
-            found = {name.removeprefix(prefix): value for name, value in found.items()}
+    while prefix := next((one for one in _WRAPPERS if all(name.startswith(one) for name in found)), None):
+        found = {name.removeprefix(prefix): value for name, value in found.items()}
     return found
 
 

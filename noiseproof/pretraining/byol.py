@@ -54,6 +54,7 @@ class BYOL(Method):
     needs = "two views"
     cost = "8/3×"
     num_views = 2
+    plans = True  # the target's memory rises over them
 
     def __init__(self, *, ema: float = 0.99, hidden: int = 512, rate: float = 1.0) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def export(
     with _quietly(trained.architecture), eval_mode(deployed):
         content = make(deployed, examples, metadata)
         program = read(content)
-    difference = None if program is None else _difference(trained, deployed, program)
+        difference = None if program is None else _difference(trained, deployed, program)
     if difference is not None and not difference <= TOLERANCE:
         raise InputError(
             f"{path} would differ from the network by {difference:.2g}, more than {TOLERANCE:g}; it was not written, "
@@ -170,8 +171,8 @@ def _dtype(asked: str, form: InputForm) -> torch.dtype:
 
 
 def _difference(trained: Predictor | Features, deployed: Deployed, program: Program) -> float:
-    """The largest difference between what the file and the network say."""
-    worst = 0.0
+    """The largest difference between what the file and the network say; NaN where one of them does."""
+    differences = []
     for size in _SIZES:
         rows = deployed.rows(size)
         told = program(deployed.tensors(rows)).float()
@@ -186,8 +187,8 @@ def _difference(trained: Predictor | Features, deployed: Deployed, program: Prog
                 with eval_mode(trained.models):
                     own = probabilities(trained.models, inputs).cpu()
                 told = told if deployed.softmax else told.softmax(dim=1)
-        worst = max(worst, float((own - told).abs().max())) if own.shape == told.shape else float("inf")
-    return worst
+        differences.append(float((own - told).abs().max()) if own.shape == told.shape else math.inf)
+    return float(np.max(differences))  # unlike max, it keeps NaN
 
 
 @contextmanager

@@ -40,13 +40,20 @@ class _Trained:
         return self.normalize.mean.device
 
     def _ask(
-        self, network: nn.Module, ask: Callable[[Tensor], Tensor], width: int, inputs: Inputs, rows: Tensor
+        self,
+        network: nn.Module,
+        ask: Callable[[Tensor], Tensor],
+        width: int,
+        inputs: Inputs,
+        rows: Tensor,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Tensor:
         """What `ask` says (m, width) of the `rows` (m,) of raw inputs, in blocks; on the CPU."""
         answer = torch.empty(len(rows), width)
         with eval_mode(network), torch.no_grad():
             for at in torch.arange(len(rows)).split(block_size(self.form.shape)):
                 answer[at] = ask(self.normalize(take(inputs, rows[at]).to(self.device))).float().cpu()
+                progress(int(at[-1]) + 1, len(rows))
         return answer
 
     def export(self, path: str | Path, **options: Any) -> Exported:
@@ -73,17 +80,20 @@ class Predictor(_Trained):
     form: InputForm  # what a raw input looks like
     architecture: str | None = None  # the name the networks were built by, if they were
 
-    def predict_proba(self, inputs: Any) -> np.ndarray:
+    def predict_proba(
+        self, inputs: Any, *, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> np.ndarray:
         """Class probabilities (n, K) of raw inputs (n, …), of the kind the training set had.
 
         Of a DataFrame (pandas, polars), an Arrow table, a dict of columns or a LabeledData, features are matched by
         name where the training set had names; of an array or a tensor they are taken by position. Of images, also the
         paths of files, or images of Pillow's, which are brought to the size of the training set's; of texts, a list.
+        `progress` is called with (done, total).
         """
         given = self.form.raw(inputs)
         rows = torch.arange(given.shape[0])
         ask = partial(probabilities, self.models)
-        return self._ask(self.models, ask, len(self.class_names), given, rows).numpy()
+        return self._ask(self.models, ask, len(self.class_names), given, rows, progress).numpy()
 
     def predict(self, inputs: Any) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""

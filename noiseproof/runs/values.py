@@ -52,7 +52,9 @@ class _Numbers:
     def _text(self, value: float) -> str:
         if not np.isfinite(value):
             return "missing"
-        return str(np.datetime64(round(value), "D")) if self.date else f"{value:.5g}"
+        if self.date:
+            return str(np.datetime64(round(value), "D"))
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 @dataclass(eq=False)

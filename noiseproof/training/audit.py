@@ -98,6 +98,7 @@ def audit(
     if ids is not None:
         ids = check_ids(ids, len(labels), "labels")
     about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
+    tables = [arrays.in_order(one, names) for one in tables] if names else tables
     evidence = [arrays.parse_predictions(one, labels) for one in tables]
     if model is not None:
         if data is None:
@@ -144,7 +145,7 @@ def from_predictions(
     model = posterior.fit(labels, evidence, known=known, seed=seed)
     part = Part(np.arange(len(labels)), model, evidence)
     report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
-    report.interval = posterior.rate_interval(labels, evidence, report.noise_rate, seed)
+    report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
     if not model.is_sure([part[:_SOME] for part in evidence]):
         warnings.warn(
             "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from noiseproof.errors import InputError, reason
 
 Callback: TypeAlias = Callable[[dict[str, Any]], Any]
@@ -42,7 +44,8 @@ class Callbacks:
         asked = False
         for one in self.functions:
             try:
-                asked |= one(dict(record)) is True
+                answer = one(dict(record))
+                asked |= isinstance(answer, bool | np.bool_) and bool(answer)
             except Exception as error:  # whatever a stranger's function may raise
                 name = getattr(one, "__name__", type(one).__name__)
                 told = f"{type(error).__name__}: {reason(error)}"

@@ -17,6 +17,7 @@ from noiseproof.runs.result import FitResult
 from noiseproof.training import setup
 from noiseproof.training.evaluate import Evaluation, conclude
 from noiseproof.training.interrupt import Interrupted
+from noiseproof.training.progress import counting
 from noiseproof.training.settings import Fitting, verb
 from noiseproof.training.weights import Weighted, by_class
 
@@ -78,9 +79,10 @@ def fit(call: Fitting) -> FitResult:
 
         def results(kept: int | None = None) -> FitResult:
             architecture = model if isinstance(model, str) else None
-            result = conclude(run, method, evaluate, data, rows, test, architecture, kept, call.audit_features)
-            if parts.folder is not None and distributed.is_main():
-                result.save(parts.folder.path, score_test=call.score_test)
+            with counting("auditing", show=call.progress is True and distributed.is_main()):
+                result = conclude(run, method, evaluate, data, rows, test, architecture, kept, call.audit_features)
+                if parts.folder is not None and distributed.is_main():
+                    result.save(parts.folder.path, score_test=call.score_test)
             return result
 
         try:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from noiseproof.method import Run
 
+_WIDE = 110  # columns of a terminal that has room for all that a bar can say
+
 
 class Progress(Protocol):
     """What the loop reports to."""
@@ -97,20 +99,32 @@ class Log:
 
 
 class Bar:
-    """A rich progress bar with rate, time left and the figures of the last epoch."""
+    """A bar with rate, time left and the figures of the last epoch; on a narrow terminal without the rate.
+
+    What does not fit is cut from the figures: the name of the run and the time left stay whole.
+    """
 
     def __init__(self, prefix: str = "") -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
+        class Figures(TextColumn):
+            def render(self, task: Any) -> Any:
+                text = super().render(task)
+                text.no_wrap, text.overflow = True, "ellipsis"  # its column may be narrower
+                return text
+
+        wide = Console(stderr=True).width >= _WIDE
+        more = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn()) if wide else ()
         self._bar = _rich_bar(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if wide else 10, table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[epoch]}/{task.total:.0f}"),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
+            *more,
             TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[figures]}"),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            Figures("[dim]{task.fields[figures]}", table_column=Column(no_wrap=False)),
             transient=bool(prefix),
         )
         self._prefix, self._next = prefix, 0.0

@@ -64,6 +64,28 @@ def test_items_of_any_make(item: Any, memory_limit: int) -> None:
     assert data.labels.tolist() == LABELS.tolist()
 
 
+@pytest.mark.parametrize(("mode", "channels"), [("RGBA", 3), ("P", 3), ("CMYK", 3), ("L", 1), ("LA", 1), ("1", 1)])
+def test_images_of_pillow_in_any_mode(mode: str, channels: int) -> None:
+    from PIL import Image
+
+    def item(x: Any, y: Any) -> tuple[Any, int]:
+        return Image.fromarray(x).convert(mode), y
+
+    data = nf.load(Pictures(item))
+    assert data.inputs.shape == (60, channels, 16, 16)
+    alike = np.asarray(item(IMAGES[7].transpose(1, 2, 0), 0)[0].convert("RGB" if channels == 3 else "L"))
+    alike = alike.transpose(2, 0, 1) if channels == 3 else alike[None]
+    assert data.take(torch.tensor([7]))[0].equal(torch.from_numpy(alike.copy()))
+
+
+@pytest.mark.parametrize("memory_limit", [1, 1 << 30])
+def test_labels_of_the_items_count_where_the_dataset_has_others(memory_limit: int) -> None:
+    dataset = Pictures(lambda x, y: (x, 2 - y))
+    dataset.targets = LABELS.tolist()  # type: ignore[attr-defined]
+    data = nf.load(dataset, memory_limit=memory_limit)
+    assert data.labels.tolist() == (2 - LABELS).tolist()
+
+
 def test_pairs_and_frames() -> None:
     X = IMAGES.reshape(60, -1)[:, :4].astype("float32")
     frame = pd.DataFrame(X, columns=list("abcd")).assign(id=np.arange(60) + 100)
@@ -111,10 +133,11 @@ class Folder(Pictures):
 def test_an_image_folder_brings_names_and_paths() -> None:
     dataset = Folder()
     data = nf.load(dataset, memory_limit=1)
-    assert dataset.read == 2  # the labels are known without reading
+    assert dataset.read == 16  # the labels are known without reading: some items alone, twice, to see that they stay
     assert data.class_names == ("cat", "dog", "owl")
     assert data.ids is not None
     assert data.ids[4] == "dog/4.jpg"
+    assert nf.load(Subset(Subset(dataset, range(9)), range(6)), memory_limit=1).class_names == ("cat", "dog", "owl")
     part = nf.load(Subset(dataset, [5, 4]), memory_limit=1)
     assert part.labels.tolist() == [2, 1]
     assert part.class_names == ("cat", "dog", "owl")

@@ -105,19 +105,22 @@ def test_as_a_loop_by_hand(make: Any, parts: int, tmp_path: Path) -> None:
         assert torch.equal(own, plain)
 
 
-def test_the_checkpoint_has_the_state_of_the_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_checkpoint_has_the_state_of_the_loss(parts: int, tmp_path: Path) -> None:
     whole = NoisyLabels(sop())
     unbroken = Module(whole.loss)
-    trainer(whole, tmp_path / "a", enable_checkpointing=False).fit(unbroken, loader(nf.indexed(train_set())))
+    options = {"accumulate_grad_batches": parts}
+    fitted = trainer(whole, tmp_path / "a", enable_checkpointing=False, **options)
+    fitted.fit(unbroken, loader(nf.indexed(train_set())))
 
     first = NoisyLabels(sop())
     batches = loader(nf.indexed(train_set()))
-    begun = trainer(first, tmp_path / "b", max_epochs=1)
+    begun = trainer(first, tmp_path / "b", max_epochs=1, **options)
     begun.fit(Module(first.loss), batches)
     begun.save_checkpoint(tmp_path / "one.ckpt")
     second = NoisyLabels(sop(seed=5))
     module = Module(second.loss)
-    trainer(second, tmp_path / "b").fit(module, batches, ckpt_path=tmp_path / "one.ckpt")
+    trainer(second, tmp_path / "b", **options).fit(module, batches, ckpt_path=tmp_path / "one.ckpt")
     assert_equal(module.network, unbroken.network)
     assert_equal(second.carrier.criterion, whole.carrier.criterion)
     other = NoisyLabels(nf.SOPLoss(N + 1, K))

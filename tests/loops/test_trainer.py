@@ -147,5 +147,8 @@ def test_mistakes(tmp_path: Path) -> None:
     trainer = RobustTrainer(bert(), arguments(tmp_path), train_dataset=Unlabelled(), criterion=sop())
     with pytest.raises(InputError, match=r"the batch has no labels \(its keys are .*name the column 'labels'"):
         trainer.train()
+    trainer = RobustTrainer(bert(), arguments(tmp_path), train_dataset=Texts(), criterion=sop())
+    with pytest.raises(InputError, match=r"there is no checkpoint in .* to go on from; train anew"):
+        trainer.train(resume_from_checkpoint=True)
     with pytest.raises(InputError, match="criterion must be a loss"):
         RobustTrainer(bert(), arguments(tmp_path), train_dataset=Texts(), criterion="sop")

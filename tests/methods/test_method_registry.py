@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import noiseproof as nf
+from noiseproof import pretraining
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run, Wrapper
 from noiseproof.methods import build, registry, table
@@ -157,7 +159,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "self_adaptive": {"alpha": 0.9, "warmup": None},
     "sop": SOP,
     "sop_plus": {**SOP, "consistency": 0.9, "balance": 0.1, "prior": "labels"},
-    "t_revision": {**CORRECTION, "lr": 0.01},
+    "t_revision": {"transition": None, "warmup": None, "quantile": None, "lr": 0.01},
 }  # fmt: skip
 
 
@@ -241,3 +243,12 @@ def test_predict_all_is_the_mean_of_the_models_in_eval_mode(make_run: Callable[.
     torch.testing.assert_close(probs, probabilities(run.models, run.data.take(torch.arange(12))))
     assert probs.dtype == torch.float32
     assert not probs.is_inference()
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES, "byol", "imix", "moco", "sane", "simclr"} - {"label_noise"}))
+def test_what_goes_by_the_epochs_planned_says_so(name: str) -> None:
+    """Else a run could be given more epochs, and would differ from one planned so. label_noise goes by its schedule."""
+    built = make(name) if name in NAMES else pretraining.build(name)
+    source = inspect.getsource(inspect.getmodule(type(built)))  # type: ignore[arg-type]
+    asks = re.search(r"run\.(epochs|total_steps)", re.sub(r"\.check\(.*?\)", "", source))
+    assert built.plans or not asks

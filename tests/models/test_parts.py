@@ -144,14 +144,15 @@ def test_a_step_below_the_head_is_by_its_own_rate(data: nf.LabeledData) -> None:
         run(data, backbone_rate=0.5, freeze="backbone")
 
 
-@pytest.mark.parametrize("form", ["safetensors", "pth", "inside", "parallel"])
+@pytest.mark.parametrize("form", ["safetensors", "pth", "inside", "parallel", "compiled"])
 def test_weights_from_a_file(data: nf.LabeledData, tmp_path: Path, form: str) -> None:
     source = Foreign(num_classes=5).state_dict()
     path = tmp_path / f"weights.{'safetensors' if form == 'safetensors' else 'pth'}"
     if form == "safetensors":
         save_file(source, path)
     else:
-        held = {f"module.{name}": value for name, value in source.items()} if form == "parallel" else source
+        prefix = {"parallel": "module.", "compiled": "_orig_mod.module."}.get(form, "")
+        held = {f"{prefix}{name}": value for name, value in source.items()}
         torch.save({"epoch": 3, "state_dict": held} if form == "inside" else held, path)
     network = Foreign()
     head = network.fc.weight.detach().clone()

@@ -211,6 +211,17 @@ def test_what_cannot_be_exported(
     monkeypatch.setitem(exporting._FORMATS, ".pt2", (lambda *_: b"", lambda _: lambda _: torch.zeros(1, 2)))
     with pytest.raises(InputError, match=r"would differ from the network by inf, more than 1e-05"):
         nf.export(photos[0], tmp_path / "m.pt2")
+    nothing = torch.full((5, 2), torch.nan)
+    monkeypatch.setitem(exporting._FORMATS, ".pt2", (lambda *_: b"", lambda _: lambda x: nothing[: len(x[0])]))
+    with pytest.raises(InputError, match=r"would differ from the network by nan, more than 1e-05"):
+        nf.export(photos[0], tmp_path / "m.pt2")
+
+    def one_size(tensors: list[Tensor]) -> Tensor:
+        raise RuntimeError("got 1, expected 5")
+
+    monkeypatch.setitem(exporting._FORMATS, ".pt2", (lambda *_: b"", lambda _: one_size))
+    with pytest.raises(InputError, match=r"the network cnn3 cannot be exported \(got 1, expected 5\)"):
+        nf.export(photos[0], tmp_path / "m.pt2")
     assert not (tmp_path / "m.pt2").exists()
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match=r"pip install 'noiseproof\[export\]', or write a .pt2"):

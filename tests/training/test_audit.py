@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import noiseproof as nf
+from noiseproof.auditing import posterior
 from noiseproof.cli.app import app
 from noiseproof.errors import InputError
 from noiseproof.runs.label_report import LabelReport
@@ -52,7 +53,9 @@ def test_suggestions_scores_and_soft_labels_agree(report: LabelReport) -> None:
     soft = report.soft_labels()
     rows = np.arange(len(report))
     np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-4)
-    np.testing.assert_allclose(1 - soft[rows, report.labels], report.scores, atol=1e-4)
+    np.testing.assert_allclose(1 - soft[rows, report.labels], report.scores, atol=posterior.CERTAIN)
+    doubted = report.scores > posterior.CERTAIN
+    np.testing.assert_allclose(1 - soft[rows, report.labels][doubted], report.scores[doubted], atol=1e-4)
     np.testing.assert_array_equal(soft.argmax(axis=1), report.suggested)
     classes, likely = report.candidates
     np.testing.assert_array_equal(classes[:, 0], report.suggested)
@@ -79,6 +82,15 @@ def test_labels_as_numbers_names_and_series_give_one_answer(predicted: tuple[np.
     tabled = nf.audit(pd.Series(names[labels]), shuffled)
     assert tabled.class_names == ("cow", "ant", "bee")
     np.testing.assert_allclose(tabled.scores, plain.scores, atol=1e-5)
+    data = nf.LabeledData(np.zeros((300, 2), np.float32), labels, class_names=names)
+    for found in (nf.audit(data, shuffled), nf.audit(labels, shuffled, class_names=names), nf.audit(data, [shuffled])):
+        assert found.class_names == ("ant", "bee", "cow")
+        np.testing.assert_allclose(found.scores, plain.scores, atol=1e-5)
+    both = nf.audit(names[labels], [pd.DataFrame(p, columns=names), shuffled])  # each by its own names
+    assert np.corrcoef(both.scores, plain.scores)[0, 1] > 0.99
+    with pytest.raises(InputError, match="named after each of the 3 classes"):
+        nf.audit(data, shuffled.rename(columns={"cow": "dog"}))
+    np.testing.assert_array_equal(nf.audit(data, pd.DataFrame(p)).scores, nf.audit(data, p).scores)  # no names
     assert list(plain.to_frame()["probability_wrong"]) == sorted(plain.scores, reverse=True)
 
 
@@ -191,6 +203,19 @@ def test_the_command(tmp_path, monkeypatch) -> None:
     np.save(predictions, np.eye(10, dtype=np.float32)[np.where(np.arange(1797) < 3, 0, right)] * 0.9 + 0.01)
     done = run.invoke(app, ["audit", "digits", "--pred-probs", str(predictions), "-q", "--out", str(tmp_path / "b")])
     assert done.exit_code == 0, done.output
+
+
+def test_options_that_would_change_nothing_are_refused(tmp_path) -> None:
+    from typer.testing import CliRunner
+
+    (tmp_path / "config.json").write_text("{}")  # of a run
+    for words, said in (
+        (["digits", "--method", "sop"], "--method is for networks that --model trains"),
+        ([str(tmp_path), "--label-column", "species"], "--label-column is for data"),
+        ([str(tmp_path), "--features", "imagenet"], "--features is for data"),
+    ):
+        with pytest.raises(InputError, match=said):
+            CliRunner().invoke(app, ["audit", *words], catch_exceptions=False)
 
 
 def test_hostile_names_are_inert(predicted: tuple[np.ndarray, np.ndarray], tmp_path) -> None:

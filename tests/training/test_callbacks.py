@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +46,10 @@ def test_callbacks_get_a_copy_of_each_record_and_change_nothing(data: nf.Labeled
     assert all(map(torch.equal, weights(run(data)), weights(result)))
     assert len(run(data, callbacks=seen.append).history) == 4
     assert len(seen) == 8
+
+
+def test_a_true_of_numpy_is_one(data: nf.LabeledData) -> None:
+    assert len(run(data, callbacks=lambda record: np.float64(record["train_loss"]) > 0).history) == 1
 
 
 def test_one_that_returns_true_ends_the_run_for_good(data: nf.LabeledData, tmp_path: Path) -> None:

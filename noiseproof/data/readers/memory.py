@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset
 
 from noiseproof.data.columns import to_arrow
 from noiseproof.data.datasets import LABEL_KEYS, is_dataset, read_dataset
+from noiseproof.data.indexed import Indexed
 from noiseproof.data.input_checks import are_stacked, columns_of
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.packing import Packed
@@ -76,13 +77,16 @@ def _as_it_is(source: Any, options: Options, name: str) -> LabeledData:
         return of_table(Path(type(source).__name__), pa.table(columns), options)
     if is_dataset(source) or _are_items(source):
         options.refuse("a dataset", "image_column", "feature_columns", "kinds", "image_size")
-        parts = read_dataset(source, options.label_column, options.memory_limit, options.workers)
+        plain = source.dataset if isinstance(source, Indexed) else source
+        parts = read_dataset(plain, options.label_column, options.memory_limit, options.workers)
         return LabeledData(parts.pop("inputs"), parts.pop("labels"), **parts)
     hint = "wrap arrays as LabeledData(inputs, labels)"
     if hasattr(source, "dataset"):
         hint = "pass its dataset: the order of the examples is drawn here"
     elif isinstance(source, Iterator | IterableDataset):
         hint = "its items have no positions: give it __len__ and __getitem__, or pass list(…) of (input, label)"
+    elif hasattr(type(source), "__getitem__") and not hasattr(source, "__len__"):
+        hint = "give it __len__"
     raise InputError(f"{name} must be {_WHAT}, got {type(source).__name__}; {hint}")
 
 
