@@ -27,7 +27,11 @@ def reproduce(
         str | None, typer.Argument(help="A figure or a table, or ledger; none: list them.", show_default=False)
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="small (minutes on a laptop) or paper (the exact recipe).", show_default=False)
+        str | None,
+        typer.Option(
+            help="small (minutes on a laptop), medium (all of CIFAR-10, hours) or paper (the exact recipe).",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -40,9 +44,16 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Where the results go; by default results/NAME-SCALE.", show_default=False)
     ] = None,
+    cells: Annotated[
+        int | None, typer.Option(min=0, help="Run at most so many, the rest another day; 0: only show what there is.")
+    ] = None,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also write the small file of results that docs and ledger cite.")
+        bool,
+        typer.Option(
+            "--publish", help="Also write the small files of results that docs and ledger cite, finished or not."
+        ),
     ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what published results hold.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a figure or a table of a paper: a PNG and a JSON file. The same command goes on after an interruption."""
@@ -60,12 +71,17 @@ def reproduce(
     folder = out or Path("results") / f"{name}-{scale or experiment.scales[0]}"
     with interruptible():
         outcome = grid.reproduce(
-            experiment, out=folder, scale=scale, seeds=seeds, data=data, workers=workers, progress=not quiet
+            experiment, out=folder, scale=scale, seeds=seeds, data=data, workers=workers, progress=not quiet,
+            most=cells, fresh=fresh,
+        )  # fmt: skip
+    if outcome.table is not None:
+        show(table(f"{experiment.title} ({experiment.paper})", *outcome.table))
+    if outcome.picture is not None:
+        wrote(outcome.picture, f" and {outcome.results}")
+    else:
+        wrote(
+            outcome.results, f": {len(outcome.done)} of {outcome.total} cells; the same command without --cells goes on"
         )
-    figures = experiment.table(outcome.done)
-    if figures is not None:
-        show(table(f"{experiment.title} ({experiment.paper})", *figures))
-    wrote(outcome.picture, f" and {outcome.results}")
     if publish:
         wrote(results.publish(experiment, outcome.results))
 

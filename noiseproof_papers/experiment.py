@@ -24,6 +24,13 @@ class Done(NamedTuple):
     figures: dict[str, Any]
 
 
+class Missing(dict[str, Any]):
+    """The figures of a cell that is yet to be run: each is None, a – in a table."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
 class Experiment(ABC):
     """A figure or a table of a paper. It keeps no state: grid.py runs its cells, in any order, in any process."""
 
@@ -34,6 +41,7 @@ class Experiment(ABC):
 
     timed: ClassVar[bool] = False  # its figures are times: cells must not share the cores
     kept: ClassVar[tuple[str, ...] | None] = None  # figures that its published results keep, by path; None: all numbers
+    gapped: ClassVar[bool] = False  # its table can do with cells that are `Missing`
     kind: ClassVar[str | None] = None  # experiments of one kind have equal figures for equal cells, and share them
 
     @abstractmethod
@@ -81,7 +89,10 @@ def crossed(
     """A table whose entries are of the figures of the cells that share a row and a column."""
     groups = group(done, lambda c: (row(c), column(c)))
     columns = list(dict.fromkeys(key[1] for key in groups))
-    rows = [[name, *(entry(groups[name, one]) for one in columns)] for name in dict.fromkeys(key[0] for key in groups)]
+    rows = [
+        [name, *(entry(groups[name, one]) if any(groups[name, one]) else "–" for one in columns)]
+        for name in dict.fromkeys(key[0] for key in groups)
+    ]
     return [corner, *columns], rows
 
 

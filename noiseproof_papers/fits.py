@@ -13,7 +13,9 @@ A cell:
     fit      the arguments of `fit`
 
 The small scale of CIFAR-10: resnet8 on 6,000 images (a tenth of them held out) at 16 × 16 pixels, 20 epochs, without
-augmentation, so that so short a run memorises.
+augmentation, so that so short a run memorises. The medium scale: quicknet on all 50,000 (a tenth held out) as they are,
+with crops and flips. Its cells have their methods in full, with every default: other defaults are other cells, as
+theirs outlive the code that ran them.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any, ClassVar
 from noiseproof.benching.trial import of_fit
 from noiseproof.data import LabeledData
 from noiseproof.data import noise as corruption
+from noiseproof.methods import build
 from noiseproof.training.fit import fit
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import bars
@@ -40,6 +43,12 @@ SMALL: dict[str, Any] = {
     "schedule": "cosine", "augment": "none", "val": 0.1, "eval_examples": 1000,
 }  # fmt: skip
 SMALL_DATA: dict[str, Any] = {"size": 16, "examples": 6000, "tested": 2000}
+MEDIUM: dict[str, Any] = {
+    "model": "quicknet", "epochs": 12, "batch_size": 128, "lr": 0.15, "momentum": 0.9, "weight_decay": 5e-4,
+    "schedule": "cosine(warmup=1)", "augment": "weak", "val": 0.1, "eval_examples": 1000, "audit_features": "none",
+}  # fmt: skip
+SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "medium": {}, "paper": {}}
+RUNS = {"small": 3, "medium": 2, "paper": 5}
 ASYMMETRIC = "asymmetric:0.4"
 
 
@@ -61,6 +70,12 @@ def cell(
     sizes = {"size": size, "examples": examples, "tested": tested}
     known = {"data": data, "labels": labels, **sizes, "noise": noise, "seed": seed, "method": method, "fit": fitted}
     return known | (besides or {})
+
+
+def medium(method: str) -> dict[str, Any]:
+    """The arguments of `fit` at the medium scale; SOP+'s second view is strong."""
+    options = {**MEDIUM, "method": build(method).describe()}
+    return {**options, "augment": ("weak", "strong")} if method == "sop_plus" else options
 
 
 def sets(cell: Cell, data: DataDir) -> tuple[LabeledData, LabeledData]:
@@ -110,22 +125,24 @@ class Trained(Experiment):
 class Compared(Trained):
     """Methods in rows, kinds of noise in columns, test accuracy at the last epoch."""
 
+    scales = ("small", "medium", "paper")
     settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"
     methods: tuple[str, ...]
     sets: tuple[str, ...] = ("cifar10",)  # at the paper's scale also cifar100
+    gapped = True
 
     @abstractmethod
     def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
         """The arguments of `fit` for a method at a scale."""
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        sizes: dict[str, Any] = SMALL_DATA if scale == "small" else {}
+        """Seed by seed, so that a part of it compares all methods."""
         return [
-            cell(data, method, seed, noise=noise, **sizes, options=self.options(scale, data, method, noise))
-            for data in (self.sets if scale == "small" else ("cifar10", "cifar100"))
+            cell(data, method, seed, noise=noise, **SIZES[scale], options=self.options(scale, data, method, noise))
+            for seed in range(seeds or RUNS[scale])
+            for data in (("cifar10", "cifar100") if scale == "paper" else self.sets)
             for noise in self.settings
             for method in self.methods
-            for seed in range(seeds or (3 if scale == "small" else 5))
         ]
 
     def draw(self, done: list[Done], path: Path) -> None:

@@ -105,7 +105,8 @@ def _sizes(cited: Iterable[Results]) -> str:
     texts = []
     for one in cited:
         runs = "**one run**" if one.seeds == 1 else f"{one.seeds} runs"
-        texts.append(f"{one.scale}, {runs}" + (f", table of {one.commit}" if one.source == "table" else ""))
+        text = f"{one.scale}, {runs}" + (f", table of {one.commit}" if one.source == "table" else "")
+        texts.append(text + ("" if one.done is None else ", **{} of {} cells so far**".format(*one.done)))
     return "<br>".join(dict.fromkeys(texts))
 
 

@@ -3,11 +3,13 @@
     experiment, scale, command    what was run
     source    "run", or "table": transcribed from the table that the docs had at `commit`, whose raw figures are gone
     commit    of the run, or of that table
-    seeds     runs of each setting; 1: nothing is known of the spread
+    seeds     runs of each setting, in an unfinished grid of the one with fewest; 1: nothing is known of the spread
+    done      of a grid that is not finished: how many of how many cells it has, [5, 24]; else left out
     table     header and rows as `noiseproof reproduce` prints them; ± is a standard deviation unless the docs say else
     cells     the figures behind it, by seed, for each setting: what sets it apart from the others; none of a table
 
-`noiseproof reproduce NAME --publish` writes one from a finished grid.
+Beside it lies NAME-SCALE.jsonl, the log of the cells: `reproduce` takes them over, on any machine, and runs the others.
+`noiseproof reproduce NAME --publish` writes both; with `--cells 0`, of what there is.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from scipy import stats
 
 from noiseproof import files
 from noiseproof.errors import InputError, unknown
-from noiseproof_papers.experiment import Cell, Done, Experiment
+from noiseproof_papers.experiment import Cell, Done, Experiment, Table
 
 FOLDER = "results"
 SOURCES = ("run", "table")
@@ -47,6 +49,7 @@ class Results:
     header: list[str]
     rows: list[list[str]]
     cells: list[dict[str, Any]]
+    done: tuple[int, int] | None = None  # cells of an unfinished grid, of how many
 
     @property
     def name(self) -> str:
@@ -97,6 +100,7 @@ def load() -> dict[str, Results]:
     for path in sorted(Path(__file__).parent.glob(f"*/{FOLDER}/*.json")):
         content = files.parse_json(path.read_bytes())
         table = content.pop("table")
+        content |= {"done": tuple(content["done"])} if "done" in content else {}
         one = Results(**content, header=table["header"], rows=table["rows"])
         if one.name != path.stem or one.source not in SOURCES:
             raise InputError(f"{path} holds results of {one.name} from {one.source!r}; mend the file or its name")
@@ -115,8 +119,20 @@ def find(name: str, known: dict[str, Results]) -> Results:
     return known[name]
 
 
+def logs(experiment: Experiment, scale: str) -> list[Path]:
+    """The published logs in which there may be cells of an experiment: its own; of one of a kind, all."""
+    own = folder_of(experiment) / f"{experiment.name}-{scale}.jsonl"
+    every = Path(__file__).parent.glob(f"*/{FOLDER}/*.jsonl")
+    return [path for path in {own, *every} if path.is_file() and (path == own or experiment.kind is not None)]
+
+
+def folder_of(experiment: Experiment) -> Path:
+    """The results/ of an experiment's paper."""
+    return Path(inspect.getfile(type(experiment))).parent / FOLDER
+
+
 def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> Path:
-    """Write the results file of a finished grid, from the results.json that `grid.reproduce` left.
+    """Write the files of results of a grid, finished or not, from the results.json that `grid.reproduce` left.
 
     Args:
         experiment: whose grid it is.
@@ -124,40 +140,47 @@ def publish(experiment: Experiment, grid: Path, folder: Path | None = None) -> P
         folder: where to; by default the results/ of the experiment's paper.
     """
     content = files.parse_json(grid.read_bytes())
-    done = [Done(record["cell"], record["figures"]) for record in content["cells"]]
-    table = experiment.table(done)
+    records, table, scale = content["cells"], content["table"], content["scale"]
+    if not records:
+        raise InputError(f"no cell of {experiment.name} is done; run some, then publish")
     if table is None:
-        raise InputError(f"{experiment.name} has a picture but no table to cite; give it one")
-    scale = content["scale"]
-    seeds, usual = _runs(done), _runs([Done(cell, {}) for cell in experiment.cells(scale, None)])
+        why = "no table of an unfinished grid; finish it" if content["missing"] else "no table to cite; give it one"
+        raise InputError(f"{experiment.name} has {why}")
+    done = [Done(record["cell"], record["figures"]) for record in records]
+    missing = [Done(cell, {}) for cell in content["missing"]]
+    asked, usual = _runs(done + missing), _runs([Done(cell, {}) for cell in experiment.cells(scale, None)])
     command = f"noiseproof reproduce {experiment.name}"
     command += "" if scale == experiment.scales[0] else f" --scale {scale}"
-    command += "" if seeds == usual else f" --seeds {seeds}"
-    head = {
+    command += "" if asked == usual else f" --seeds {asked}"
+    head: dict[str, Any] = {
         "experiment": experiment.name, "scale": scale, "source": "run", "commit": content["machine"]["commit"],
-        "seeds": seeds, "command": command,
+        "seeds": _runs(done, min) if missing else asked, "command": command,
     }  # fmt: skip
-    folder = Path(inspect.getfile(type(experiment))).parent / FOLDER if folder is None else folder
+    head |= {"done": [len(done), len(done + missing)]} if missing else {}
+    folder = folder_of(experiment) if folder is None else folder
     path = folder / f"{experiment.name}-{scale}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, _lines(head, *table, list(_groups(done, experiment.kept))))
+    files.write_text(path, _lines(head, table, list(_groups(done, experiment.kept))))
+    kept = [{key: value for key, value in record.items() if key != "published"} for record in records]
+    files.write_text(path.with_suffix(".jsonl"), "".join(json.dumps(record) + "\n" for record in kept))
     return path
 
 
-def _runs(done: list[Done]) -> int:
+def _runs(done: list[Done], of: Callable[[Iterable[int]], int] = max) -> int:
     """Runs of each setting: cells that differ by their seed, or trials within one."""
-    return max(len(one["seeds"]) for one in _groups(done, ())) * max(one.cell.get("trials", 1) for one in done)
+    return of(len(one["seeds"]) for one in _groups(done, ())) * max(one.cell.get("trials", 1) for one in done)
 
 
-def _lines(head: dict[str, Any], header: list[str], rows: list[list[str]], cells: list[dict[str, Any]]) -> str:
+def _lines(head: dict[str, Any], table: Table, cells: list[dict[str, Any]]) -> str:
     """JSON with a line for each row and each cell, so that a change is a line of a diff."""
+    header, rows = table
 
     def listed(values: list[Any]) -> str:
         return "[" + ",".join(f"\n  {json.dumps(one, ensure_ascii=False)}" for one in values) + "\n ]"
 
     text = json.dumps(head, indent=1, ensure_ascii=False)[:-2]
-    table = f'{{"header": {json.dumps(header, ensure_ascii=False)}, "rows": {listed(rows)}}}'
-    return f'{text},\n "table": {table},\n "cells": {listed(cells) if cells else "[]"}\n}}\n'
+    shown = f'{{"header": {json.dumps(header, ensure_ascii=False)}, "rows": {listed(rows)}}}'
+    return f'{text},\n "table": {shown},\n "cells": {listed(cells) if cells else "[]"}\n}}\n'
 
 
 def _groups(done: list[Done], kept: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:

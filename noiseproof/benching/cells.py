@@ -27,9 +27,10 @@ from noiseproof.training.interrupt import Interrupted
 from noiseproof.training.progress import counting
 
 Cell = dict[str, Any]  # the JSON parameters of one piece of work
-Record = dict[str, Any]  # a line of the log: cell, figures, seconds, commit, and the kind of its experiment, if any
+Record = dict[str, Any]  # a line of the log: cell, figures, seconds, commit, and some of MARKS
 Work = Callable[[Cell], dict[str, Any]]  # a cell to its figures; the same cell gives the same ones
 CELLS = "cells.jsonl"
+MARKS: dict[str, type] = {"kind": str, "published": bool}  # of its experiment; taken over from published results
 _FAILED: Record = {"figures": {"failed": "not run yet"}}
 
 
@@ -49,8 +50,10 @@ def complete(
     progress: bool = True,
     stamp: dict[str, Any] | None = None,
     borrow: Callable[[set[str]], Iterable[Record]] | None = None,
+    most: int | None = None,
+    fresh: bool = False,
 ) -> tuple[list[Record], dict[str, Any]]:
-    """Run the cells that the log does not hold yet, or that have `failed`; the records of all, and on which machine.
+    """Run the cells that the log does not hold yet, or that have `failed`; all records, and on which machine.
 
     Args:
         work: a function that other processes can be sent.
@@ -58,6 +61,8 @@ def complete(
         option: what `workers` is called, for an error.
         stamp: what each record is marked with.
         borrow: records of others, by the keys that are wanted.
+        most: leave the rest to another time after so many cells.
+        fresh: run the cells anew whose records are marked as published.
 
     Raises:
         InputError: a log that is damaged; a worker that died.
@@ -65,7 +70,7 @@ def complete(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()  # see now, not after the first cell, whether the folder can be written
-    kept = {key(record["cell"]): record for record in read(log)}
+    kept = {key(record["cell"]): record for record in read(log) if not (fresh and record.get("published"))}
     for record in borrow({key(cell) for cell in cells} - set(kept)) if borrow is not None else ():
         _append(log, record)
         kept[key(record["cell"])] = record
@@ -75,7 +80,7 @@ def complete(
     where = machine() | {"workers": workers, "threads": threads}
     try:
         with counting(f"{what} cells", show=progress, log=True, begun=(done, total)) as advance:
-            for cell, figures, seconds in _work(work, missing, workers, threads):
+            for cell, figures, seconds in _work(work, missing[:most], workers, threads):
                 record = {"cell": cell, "figures": figures, "seconds": round(seconds, 2), "commit": where["commit"]}
                 record |= stamp or {}
                 _append(log, record)
@@ -86,7 +91,7 @@ def complete(
         raise InputError(f"a worker died, perhaps for want of memory; use fewer {option} (cells done: {log})") from None
     except KeyboardInterrupt:
         raise Interrupted(f"stopped after {done} of {total} cells, kept in {log}; the same command goes on") from None
-    return [kept[key(cell)] for cell in cells], where
+    return [kept[key(cell)] for cell in cells if key(cell) in kept], where
 
 
 def read(log: Path) -> list[Record]:
@@ -106,8 +111,8 @@ def parse(line: bytes) -> Record | None:
         record = files.parse_json(line)
     except ValueError:
         return None
-    kind = {"kind": str} if isinstance(record, dict) and "kind" in record else {}
-    whole = mismatch(record, {"cell": dict, "figures": dict, "seconds": float, "commit": str} | kind) is None
+    marks = {name: kind for name, kind in MARKS.items() if isinstance(record, dict) and name in record}
+    whole = mismatch(record, {"cell": dict, "figures": dict, "seconds": float, "commit": str} | marks) is None
     return record if whole and record["cell"] and record["figures"] else None
 
 

@@ -28,15 +28,19 @@ NAMES = {  # as tables have them
     "consensus": "agreement of the candidates",
     "corrected": "accuracy by the audit",
 }
-PICKS = "corrected"  # the criterion that `compare` goes by: docs/compare.md
+PICKS = "agreed"  # the criterion that `compare` goes by: docs/compare.md
 
 
-def score(said: Mapping[str, np.ndarray], labels: np.ndarray) -> dict[str, dict[str, float]]:
+def score(
+    said: Mapping[str, np.ndarray], labels: np.ndarray, candidates: Sequence[str] | None = None
+) -> dict[str, dict[str, float]]:
     """Every criterion of every model, by what they say (m, K) of the same examples, with labels (m,).
 
-    `low` and `high` are the interval of `corrected`.
+    `error` is the standard error of `agreed`, `low` and `high` are the interval of `corrected`. `candidates` are those
+    whose mean is p̄; None: all.
     """
-    mean = np.stack(list(said.values())).mean(axis=0).astype(np.float32)  # (m, K)
+    among = list(said) if candidates is None else candidates
+    mean = np.stack([said[name] for name in among]).mean(axis=0).astype(np.float32)  # (m, K)
     ways = ((posterior.SURE, posterior.LEAST), posterior.STRICT, posterior.LAX)  # the first is the estimate
     models = [posterior.fit(labels, [mean], sure=sure, least=least) for sure, least in ways]
     right = np.stack([model.posterior([mean], labels) for model in models])  # (3, m, K)
@@ -47,8 +51,10 @@ def score(said: Mapping[str, np.ndarray], labels: np.ndarray) -> dict[str, dict[
         likely = right[:, at, guess]  # (3, m)
         accuracy = likely.mean(axis=1)
         error = 1.96 * float(likely[0].std()) / np.sqrt(len(labels))
+        agreed = float((guess == labels).mean())
         found[name] = {
-            "agreed": float((guess == labels).mean()),
+            "agreed": agreed,
+            "error": float(np.sqrt(agreed * (1 - agreed) / len(labels))),
             "consensus": float(mean[at, guess].mean()),
             "corrected": float(accuracy[0]),
             "low": max(0.0, float(accuracy.min()) - error),
@@ -72,7 +78,7 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
     """How a criterion has chosen among methods, by the results of a grid; None where these do not have it.
 
     Args:
-        methods: the candidates; the best is that of all methods there are. None: all are candidates.
+        methods: the candidates, of which the pick and the best are; None: all methods there are.
     """
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
@@ -88,8 +94,7 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
         truth, score = ([group[one][key] for one in there] for key in ("kept", name))
         correlation = rank_correlation(score, truth)
         correlations += [] if correlation is None else [correlation]
-        best = max(figures["kept"] for figures in group.values())
-        regrets.append(100 * (best - truth[int(np.argmax(score))]))
+        regrets.append(100 * (max(truth) - truth[int(np.argmax(score))]))
     if not regrets or not correlations:
         return None
     near = float(np.mean(np.array(regrets) <= 1.0))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,6 @@ from noiseproof.benching.cells import Record
 from noiseproof.runs.drawing import new_figure
 from noiseproof.runs.report import Section, write_html
 
-COMMITTED = "leaderboard.json"
-KEPT = (  # the figures that committed results keep
-    "last", "best", "kept", "agreed", "consensus", "corrected", "memorised", "auroc", "f1", "noise", "estimated",
-    "processor", "peak_mb", "failed",
-)  # fmt: skip
 _ABOUT = {
     "accuracy": "Test accuracy in % of the model one gets, mean ± standard deviation over seeds; methods by mean rank. "
     "Every figure leads to its settings.",
@@ -142,30 +135,3 @@ def _groups(ranks: Sequence[float], gap: float) -> list[tuple[int, int]]:
         if last > first and not any(a <= first and last <= b for a, b in found):
             found.append((first, last))
     return found
-
-
-def publish(records: Sequence[Record], path: Path) -> None:
-    """Write results small enough to commit: a line for each cell, its figures with four digits, no folders of ours."""
-    lines = []
-    for record in records:
-        cell, figures = record["cell"], record["figures"]
-        source = {name: value for name, value in cell["source"].items() if value is not None}
-        source["data"] = Path(source["data"]).name
-        noise = cell["noise"]
-        if noise is not None and noise.startswith("labels:"):
-            _, file, column = noise.split(":")
-            noise = f"labels:{Path(file).name}:{column}"
-        kept = {name: _short(figures[name]) for name in KEPT if name in figures}
-        cell = cell | {"source": source, "noise": noise}
-        lines.append(json.dumps({"cell": cell, "figures": kept, "seconds": 0.0, "commit": record["commit"]}))
-    files.write_text(path, "".join(f"{line}\n" for line in lines))
-
-
-def committed() -> list[Record]:
-    """The records of the leaderboard that comes with the product; none where there is none."""
-    place = resources.files("noiseproof.benching") / COMMITTED
-    return [json.loads(line) for line in place.read_text().splitlines()] if place.is_file() else []
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from noiseproof import methods
-from noiseproof.benching import criteria
+from noiseproof.benching import criteria, published
 from noiseproof.benching.board import Board
 from noiseproof.benching.cells import Cell, Record, key, read
 from noiseproof.benching.trial import held_out, work_of
@@ -44,28 +44,44 @@ def cells(
     ]  # fmt: skip
 
 
-def in_equal_time(records: Sequence[Record]) -> list[Cell]:
-    """The same cells with as many epochs as fit into the processor time of ce, by what each method has needed."""
+def in_equal_time(records: Sequence[Record], known: Sequence[Record] = ()) -> list[Cell]:
+    """The same cells with as many epochs as fit into the processor time of ce, by what each method has needed.
+
+    Where some of these are `known` already, with the epochs that they had: other seeds and noise must have as many.
+    """
     board = Board(records)
+    settled = {_same_epochs(one["cell"]): one["cell"]["fit"] for one in known if one["cell"]["budget"] == "time"}
     found = []
     for record in (one for one in records if one["cell"]["budget"] == "epochs"):
         cell, ratio = record["cell"], board.cost_of(record["cell"]["method"])
         epochs = cell["fit"]["epochs"]
         if ratio is not None and abs(ratio - 1) > NEAR:
             epochs = max(1, round(epochs / ratio))
-        found.append(cell | {"fit": cell["fit"] | {"epochs": epochs}, "budget": "time"})
+        cell = cell | {"fit": cell["fit"] | {"epochs": epochs}, "budget": "time"}
+        found.append(cell | {"fit": settled.get(_same_epochs(cell), cell["fit"])})
     return found
 
 
-def same_runs(log: Path, cells: Sequence[Cell], wanted: set[str]) -> list[Record]:
-    """The records of wanted cells that are, but for their budget, in the log: what was run once is not run again."""
+def _same_epochs(cell: Cell) -> str:
+    """What cells of equal time that have the same number of epochs share: all but noise and seed."""
+    fit = {name: value for name, value in cell["fit"].items() if name != "epochs"}
+    kept = {name: value for name, value in published.public(cell).items() if name not in ("noise", "seed")}
+    return key(kept | {"fit": fit})
+
+
+def known(log: Path, publish: Path | None, cells: Sequence[Cell], wanted: set[str]) -> list[Record]:
+    """Records of wanted cells: of like runs in the log, whatever budget they counted to, and of those published."""
     done = {work_of(record["cell"]): record for record in read(log)}
     missing = [cell for cell in cells if key(cell) in wanted]
-    return [done[work_of(cell)] | {"cell": cell} for cell in missing if work_of(cell) in done]
+    here = [done[work_of(cell)] | {"cell": cell} for cell in missing if work_of(cell) in done]
+    return [*here, *published.taken_up(publish, cells, wanted - {key(one["cell"]) for one in here})]
 
 
-def judged(records: Sequence[Record], folder: Path) -> list[Record]:
-    """The records with the criteria that need no truth, by all methods of the same data, noise and seed."""
+def judged(records: Sequence[Record], folder: Path, candidates: Sequence[str] = ()) -> list[Record]:
+    """The records with the criteria that need no truth, by the candidates of the same data, noise and seed.
+
+    Without candidates, or where none of them is there, all methods are.
+    """
     groups: dict[str, list[Record]] = {}
     for record in records:
         same = {name: value for name, value in record["cell"].items() if name not in ("method", "options")}
@@ -78,7 +94,8 @@ def judged(records: Sequence[Record], folder: Path) -> list[Record]:
         if not there:
             continue
         labels = next(iter(there.values()))[1]
-        scores = criteria.score({name: one[0] for name, one in there.items()}, labels)
+        among = [name for name in candidates if name in there] or list(there)
+        scores = criteria.score({name: one[0] for name, one in there.items()}, labels, among)
         for record in group:
             if record["cell"]["method"] in scores:
                 found[id(record)] = record | {"figures": record["figures"] | scores[record["cell"]["method"]]}

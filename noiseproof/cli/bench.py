@@ -59,7 +59,8 @@ def bench(
         bool, option("No runs: write the page of the committed results to --out.", "--leaderboard", panel=RUN)
     ] = False,
     publish: Annotated[
-        Path | None, option("Also write the results to this file, small enough to commit.", panel=RUN)
+        Path | None,
+        option("Also write the results to this file, small enough to commit; what it has is not run again.", panel=RUN),
     ] = None,
     quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
     **given: Any,
@@ -67,14 +68,14 @@ def bench(
     """Compare methods: each on the same data, noise and seeds. The same command goes on after an interruption."""
     from functools import partial
 
-    from noiseproof.benching import page, plan
+    from noiseproof.benching import CANDIDATES, page, plan, published
     from noiseproof.benching.cells import CELLS, complete, read
     from noiseproof.benching.trial import trial
     from noiseproof.cli import sets
     from noiseproof.cli.console import show, table, wrote
 
     if leaderboard:
-        wrote(page.write(out or Path("bench"), page.committed()))
+        wrote(page.write(out or Path("bench"), published.committed()))
         return
     if not data:
         raise InputError("give the data, e.g. noiseproof bench digits --noise symmetric:0.4 (see bench --help)")
@@ -97,18 +98,18 @@ def bench(
         progress=not quiet,
     )
     with interruptible():
-        records, _ = run(cells=cells, what="bench")
+        records, _ = run(cells=cells, what="bench", borrow=partial(plan.known, log, publish, cells))
         if equal_time:
-            again = plan.in_equal_time(records)
-            run(cells=again, what="bench, equal time", borrow=partial(plan.same_runs, log, again))
-    records = plan.judged(read(log), folder)
+            again = plan.in_equal_time(records, [*read(log), *published.records(publish)])
+            run(cells=again, what="bench, equal time", borrow=partial(plan.known, log, publish, again))
+    records = plan.judged(read(log), folder, CANDIDATES)
     for part in page.sections(records):
         if part.title.startswith(("Accuracy", "Against", "Cost")):
             rows = [[str(cell) for cell in row] for row in part.rows]
             show(table(part.title, list(part.header), rows, caption=part.about))
     wrote(page.write(folder, records), f" and leaderboard.md, leaderboard.png; cells in {log}")
     if publish is not None:
-        page.publish(records, publish)
+        published.publish(records, publish)
         wrote(publish)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from noiseproof.benching import CANDIDATES
 from noiseproof.cli.app import app, interruptible
 from noiseproof.cli.options import Source, given_by_hand, option, with_options
 from noiseproof.cli.sets import NOT_OF_A_CELL
@@ -19,7 +20,6 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof compare photos/ --features imagenet --methods 'auto,ce,gce,elr,early_stop(ce)' --jobs 2
 """
-CANDIDATES = "auto,ce,gce,elr,sop,early_stop(ce)"
 
 
 @app.command(epilog=EXAMPLES)
@@ -27,7 +27,7 @@ CANDIDATES = "auto,ce,gce,elr,sop,early_stop(ce)"
 def compare(
     context: typer.Context,
     data: Annotated[str, typer.Argument(help="Your data, as of fit; no label of it need be right.")],
-    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = CANDIDATES,
+    methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = ",".join(CANDIDATES),
     features: Annotated[
         str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
     ] = None,
@@ -41,7 +41,7 @@ def compare(
 
     from rich.markup import escape
 
-    from noiseproof.benching import criteria, page, plan
+    from noiseproof.benching import criteria, plan, published
     from noiseproof.benching.cells import CELLS, complete
     from noiseproof.benching.trial import trial
     from noiseproof.cli import sets
@@ -75,7 +75,7 @@ def compare(
         sorted({f"{100 * one['figures']['estimated']:.0f} %" for one in known})
     )
     show(table(f"Candidates on {Path(data).name}", header, rows, caption=caption))
-    found = {name: criteria.track_record(page.committed(), name) for name in criteria.NAMES}
+    found = {name: criteria.track_record(published.committed(), name, CANDIDATES) for name in criteria.NAMES}
     past = [
         [
             criteria.NAMES[name],
@@ -91,8 +91,9 @@ def compare(
         header = ["criterion", "rank correlation", "pick within 1 point", "points below the best", "at worst"]
         show(table("How far these criteria are to be trusted", header, past, caption=_PAST))
     best = known[0]["cell"]["method"]
-    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["high"] >= known[0]["figures"]["corrected"]]
-    equal = f" Within its interval: {', '.join(near)}." if near else ""
+    least = known[0]["figures"]["agreed"] - known[0]["figures"]["error"]
+    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["agreed"] >= least]
+    equal = f" Within a standard error: {', '.join(near)}." if near else ""
     chosen = {name: value for name, value in given_by_hand(context).items() if name in given} | {"method": best}
     typed = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in chosen.items()]
     # there is no run of `fit` on features

@@ -1,23 +1,26 @@
 """A method that needs no expert: how robust it is, and to what noise, follows from what it sees while it trains.
 
-With p_i (K,) what the network says of example i, y_i its label, T (K, K) the chance that a class carries a label:
+With p_i (K,) what the network says of example i, y_i its label, U (K, K) the confusions of classes:
 
-    ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik T_k,y_i;   −log s_i for q = 0                                      (1)
+    ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik U_k,y_i;   −log s_i for q = 0                                      (1)
 
 This is the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the
-label (Patrini et al. 2017, Theorem 2): T says which wrong labels to expect, q how little a label counts that is
-unlikely nevertheless. At first T = 1 and q = 0: cross-entropy. After an epoch, from examples that are not trained on:
+label (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is
+unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. After an epoch, from examples that are not trained on:
 
     ε = the share of wrong labels among them, by the audit's noise model (auditing/posterior.py)
     q = min(0.7, 4 ε)                                                                                          (2)
 
 As soon as their agreement with the network rises by no more than its standard error, the network has learned what the
-labels have in common, and what comes next is learned by heart. From then on T is the noise model's, of the running mean
-of what the network said of the training examples, with such odds that the share ε of their labels is wrong, too:
+labels have in common, and what comes next is learned by heart. From then on T (K, K), the chance that a class carries a
+label, is the noise model's, of the running mean of what the network said of the training examples, with such odds that
+the share ε of their labels is wrong, too:
 
     T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)                                                                (3)
+    U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
-(2) and (3) are done again after 1, 2, 4, … epochs, in the first half of the run. Where there is no noise, or where the
+Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
+(2) to (4) are done again after 1, 2, 4, … epochs, in the first half of the run. Where there is no noise, or where the
 network is sure of nobody, ε is next to 0 and the loss next to cross-entropy.
 """
 
@@ -39,9 +42,9 @@ SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run hold
 ENOUGH = 50  # held-out examples, at least, to know a noise rate by
 
 
-def log_corrected(logits: Tensor, label: Tensor, transition: Tensor) -> Tensor:
-    """log s (B,), Eq. (1), of logits (B, K), label (B,) and T (K, K)."""
-    reached = transition.T[label].clamp_min(1e-6).log()  # (B, K)
+def log_corrected(logits: Tensor, label: Tensor, confusion: Tensor) -> Tensor:
+    """log s (B,), Eq. (1), of logits (B, K), label (B,) and U (K, K)."""
+    reached = confusion.T[label].clamp_min(1e-6).log()  # (B, K)
     return (logits.log_softmax(dim=1) + reached.to(logits.dtype)).logsumexp(dim=1)
 
 
@@ -66,14 +69,22 @@ def raised(right: np.ndarray, labels: np.ndarray, rate: float) -> np.ndarray:
     return right / right.sum(axis=1, keepdims=True)
 
 
+def uneven(transition: np.ndarray) -> np.ndarray:
+    """U (K, K), Eq. (4), of T (K, K); of two equal halves of its entries the lower one has the median."""
+    own = np.eye(len(transition), dtype=bool)
+    kept = np.maximum(transition - np.quantile(transition[~own], 0.5, method="lower"), 0)
+    kept[own] = transition[own]
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
 class Auto(Method):
     """Cross-entropy that turns as robust as the labels are noisy, to the noise that it sees; nothing to choose.
 
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
-    audit's noise model of held-out examples: Eqs. (1) to (3) of methods/auto.py. Where the run holds out none (`val`),
+    audit's noise model of held-out examples: Eqs. (1) to (4) of methods/auto.py. Where the run holds out none (`val`),
     it leaves out a tenth of the training examples in the first half of the epochs.
 
-    Differs from the papers: in both T or q are given, or T is estimated once, by a network trained before.
+    Differs from the papers: in both T or q are given, or T is estimated once, by a network trained before, and whole.
     """
 
     name = "auto"
@@ -85,6 +96,7 @@ class Auto(Method):
     said: Tensor
     held: Tensor
     transition: Tensor
+    confusion: Tensor
     rate: Tensor
     best: Tensor
     begun: Tensor
@@ -97,7 +109,8 @@ class Auto(Method):
         self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
         self.register_buffer("held", rows.sort().values.long())  # (m,) training examples left out, if any
         self.register_buffer("said", torch.zeros(count, K))  # sums over epochs, of the examples held out
-        self.register_buffer("transition", torch.eye(K))
+        self.register_buffer("transition", torch.eye(K))  # T
+        self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
         self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
@@ -134,7 +147,9 @@ class Auto(Method):
         said, given = (self.said / run.epoch).cpu().numpy(), labels.numpy()
         self.rate.fill_(float(posterior.fit(given, [said]).wrong([said], given).mean()))
         if self.begun:
-            self.transition.copy_(torch.from_numpy(self._transition(run)))
+            found = self._transition(run)
+            self.transition.copy_(torch.from_numpy(found))
+            self.confusion.copy_(torch.from_numpy(uneven(found)))
 
     def _transition(self, run: Run) -> np.ndarray:
         """T (K, K), Eq. (3)."""
@@ -153,7 +168,7 @@ class Auto(Method):
         self.mean[at] = MEMORY * self.mean[at] + (1 - MEMORY) * p
         if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
             self._q = self.q
-        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.transition), self._q))
+        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.confusion), self._q))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

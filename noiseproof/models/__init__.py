@@ -11,6 +11,7 @@ Images of one channel work everywhere. Weights come from PyTorch's global genera
 from noiseproof.models.backbone import Backbone, prefers_channels_last
 from noiseproof.models.efficientnet import EfficientNetLite0
 from noiseproof.models.inception import InceptionResNetV2
+from noiseproof.models.quick import QuickNet
 from noiseproof.models.registry import Row, build, from_text, names, table
 from noiseproof.models.resnet import PreActResNet, ResNet
 from noiseproof.models.shallow import ShallowNet
@@ -27,6 +28,7 @@ __all__ = [
     "InceptionResNetV2",
     "LeNet",
     "PreActResNet",
+    "QuickNet",
     "ResNet",
     "Row",
     "ShallowNet",

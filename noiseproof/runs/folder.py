@@ -222,7 +222,8 @@ class RunFolder:
 
     def _restored(self, path: Path, restore: Restore) -> dict[str, Any]:
         state = checkpoint.load(path)
-        structure.check(path, [state.get("parts"), state.get("step")], [range(2**16), range(2**53)])
+        first = {key: state[key] for key in ("parts", "step") if key in state}
+        structure.check(path, first, {"parts": range(2**16), "step": range(2**53)})
         count, step = state["parts"], state["step"]
         restore(path, state, [checkpoint.load(self._part(step, one, count)) for one in range(count)])
         self._steps = [step]

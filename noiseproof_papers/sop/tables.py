@@ -1,7 +1,8 @@
 """The experiments of Liu et al. (2022) that train networks: Figure 1, Tables 1, 2 and 5, and CIFAR-10N as in Table 4.
 
-At the small scale of fits.py rates of u and v are automatic: the paper's are for 120 epochs and more. At the paper's
-scale: the recipes of its Table A.1 (recipes.py), and symmetric noise as its authors draw it, from all classes.
+At the small and medium scales of fits.py rates of u and v are automatic: the paper's are for 120 epochs and more. At
+the paper's scale: the recipes of its Table A.1 (recipes.py), and symmetric noise as its authors draw it, from all
+classes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
-from noiseproof_papers.fits import ASYMMETRIC, SMALL, SMALL_DATA, Compared, Trained, cell
+from noiseproof_papers.fits import ASYMMETRIC, RUNS, SIZES, SMALL, Compared, Trained, cell, medium
 
-SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "paper": {}}
 DIGITS: dict[str, Any] = {
     "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
 }  # fmt: skip
@@ -26,6 +26,8 @@ def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) ->
     if scale == "small":
         options = {**SMALL, "method": method}
         return {**options, "augment": ("none", "strong")} if method == "sop_plus" else options
+    if scale == "medium":
+        return medium(method)
     kind = f"{name}-{'asym' if asymmetric else 'sym'}"
     if method == "sop_plus":
         kind = kind.replace("sop-", "sop-plus-", 1)
@@ -46,7 +48,9 @@ class Figure1(Trained):
     name = "sop-fig1"
     title = "Training and test accuracy over the epochs, cross-entropy against SOP"
     paper = "Liu et al. 2022, Figure 1"
+    scales = ("small", "medium", "paper")
     sets = ("cifar10", "fashion-mnist")
+    gapped = True
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         cells = []
@@ -55,7 +59,7 @@ class Figure1(Trained):
             for noise in (None, "symmetric:0.2", "symmetric:0.4"):
                 for method in ("ce", "sop"):
                     options = _options(scale, "sop-cifar10", method)
-                    options |= {} if scale == "small" else {"model": "preact_resnet18(variant='sop')"}
+                    options |= {"model": "preact_resnet18(variant='sop')"} if scale == "paper" else {}
                     drawn = _noise(scale, noise)
                     cells += [cell(data, method, s, noise=drawn, **sizes, options=options) for s in range(seeds or 1)]
         return cells
@@ -151,13 +155,15 @@ class CIFAR10N(Trained):
     name = "sop-cifar10n"
     title = "Human label noise: CIFAR-10N"
     paper = "Liu et al. 2022, Table 4"
+    scales = ("small", "medium", "paper")
     labels = ("aggre_label", "random_label1")
+    gapped = True
     methods = ("ce", "gce", "elr", "sop", "sop_plus")
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         return [
             cell("cifar10", method, seed, labels=labels, **SIZES[scale], options=_options(scale, "sop-cifar10", method))
-            for seed in range(seeds or (3 if scale == "small" else 5))
+            for seed in range(seeds or RUNS[scale])
             for labels in self.labels
             for method in self.methods
         ]
@@ -179,6 +185,7 @@ class Digits(Trained):
     """Methods in rows, kinds of noise or lengths of the run in columns, on digits: test accuracy, AUROC."""
 
     scales = ("small",)
+    gapped = True
     settings: tuple[tuple[str, int], ...]  # noise and epochs of each column
     heading: str  # of a column, filled in from a cell of it
     methods: tuple[str, ...]

@@ -14,7 +14,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from noiseproof import cli
-from noiseproof.benching import criteria, page, plan, trial
+from noiseproof.benching import criteria, page, plan, published, trial
 from noiseproof.benching.board import Board
 from noiseproof.benching.cells import Cell, Record, complete, read
 from noiseproof.benching.statistics import critical_difference, difference, mean_ranks, rank_correlation
@@ -96,9 +96,13 @@ def test_equal_time(records: list[Record], tmp_path: Path) -> None:
     log = tmp_path / "cells.jsonl"
     log.write_text("".join(json.dumps(one) + "\n" for one in records))
     wanted = {json.dumps(cell, sort_keys=True) for cell in again}
-    borrowed = plan.same_runs(log, again, wanted)
+    borrowed = plan.known(log, None, again, wanted)
     assert {one["cell"]["method"] for one in borrowed} == {"ce", "gce"}
     assert {one["cell"]["budget"] for one in borrowed} == {"time"}
+    elr = next(cell for cell in again if cell["method"] == "elr")
+    known = [{"cell": elr | {"fit": elr["fit"] | {"epochs": 6}, "seed": 7}}]
+    later = plan.in_equal_time(records, known)  # other seeds and noise have as many epochs as the first had
+    assert {(cell["method"], cell["fit"]["epochs"]) for cell in later} == {("ce", 10), ("elr", 6), ("gce", 10)}
 
 
 def test_groups_of_the_picture_and_page(records: list[Record], tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_groups_of_the_picture_and_page(records: list[Record], tmp_path: Path) -
     assert "seeds 0, 1: 70.00, 71.00" in html
     assert (tmp_path / "leaderboard.png").read_bytes().startswith(b"\x89PNG")
     assert "| elr | 80.0, rank 1.5 | 89.5 ± 0.7 | 70.5 ± 0.7 |" in (tmp_path / "leaderboard.md").read_text()
-    page.publish(records, tmp_path / "small.json")
+    published.publish(records, tmp_path / "small.json")
     again = [json.loads(line) for line in (tmp_path / "small.json").read_text().splitlines()]
     assert Board(again).accuracy()[1][0][1] == "80.0, rank 1.5"
 
@@ -133,6 +137,8 @@ def test_criteria_find_the_better_model() -> None:
     assert scores["good"]["corrected"] == pytest.approx(0.9625, abs=0.04)  # the truth: 0.95 + 0.05 / 4
     assert scores["good"]["low"] < scores["good"]["corrected"] < scores["good"]["high"]
     assert scores["good"]["agreed"] < 0.8 < scores["good"]["corrected"]
+    among = criteria.score({"a": model(0.9), "b": model(0.9), "wild": model(0.0)}, noisy, ["a", "b"])
+    assert among["wild"]["consensus"] < 0.3  # it has no part in what the others say
 
 
 def test_splits_and_noise() -> None:
@@ -175,6 +181,40 @@ def test_command_line_goes_on_and_runs_nothing_twice(tmp_path: Path, monkeypatch
     assert all("corrected" in one["figures"] for one in judged)
     for one, other in zip(lines, judged, strict=True):  # kept predictions are those of the model that was measured
         assert one["figures"]["agreed"] == pytest.approx(other["figures"]["agreed"], abs=0.06)
+
+
+def test_what_was_published_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither are files of the same name in another folder another cell, nor are other columns forgotten."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    for folder in ("one", "two"):
+        rows = [f"{i % 7},{i % 5},{i % 3}" for i in range(120)]
+        (tmp_path / folder / "table.csv").write_text("\n".join(["a,b,label", *rows]))
+    small = tmp_path / "small.json"
+    published.publish([record("ce", "none", 0, 0.5)], small)
+    words = ["--noise", "symmetric:0.2", "--epochs", "2", "--seeds", "1", "-q", "--publish", str(small), "--equal-time"]
+
+    def run(folder: str, methods: str) -> list[str]:
+        ran: list[str] = []
+        fit = trial.fit
+        with monkeypatch.context() as patch:
+            patch.setattr(trial, "fit", lambda **options: ran.append(options["method"]) or fit(**options))
+            data = str(tmp_path / folder / "table.csv")
+            out = str(tmp_path / folder / "out")
+            result = CliRunner().invoke(app, ["bench", data, "--methods", methods, "--out", out, *words])
+        assert result.exit_code == 0, result.output
+        return [name.partition("(")[0] for name in ran]
+
+    first = run("one", "ce,elr")
+    assert first[:2] == ["ce", "elr"]
+    assert run("two", "ce,elr") == []
+    assert set(run("two", "ce,gce")) == {"gce"}
+    cells = [one["cell"] for one in published.records(small)]
+    assert [cell["source"]["data"] for cell in cells] == ["digits", *["table.csv"] * (len(cells) - 1)]
+    assert {(cell["method"], cell["budget"]) for cell in cells[1:]} == {
+        (method, budget) for method in ("ce", "elr", "gce") for budget in ("epochs", "time")
+    }
+    assert str(tmp_path) not in small.read_text()
 
 
 def test_what_failed_is_tried_again(tmp_path: Path) -> None:

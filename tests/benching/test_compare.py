@@ -32,6 +32,6 @@ def test_command_line(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     take = next(line for line in result.output.splitlines() if line.startswith("Take "))
     assert ": noiseproof fit digits --limit 600 --epochs 4 --val 0.3 --method " in take
-    assert "accuracy by the audit" in " ".join(result.output.split())
+    assert "By agreement with held-out labels" in " ".join(result.output.split())
     for words in (["digits", "--methods", "ce"], ["digits", "--val", "0"], ["digits", "--features", "x"]):
         assert CliRunner().invoke(app, ["compare", *words]).exit_code != 0

@@ -10,7 +10,7 @@ from reference import auto as reference
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.method import Run
-from noiseproof.methods.auto import ENOUGH, Auto, auto_loss, log_corrected, raised
+from noiseproof.methods.auto import ENOUGH, Auto, auto_loss, log_corrected, raised, uneven
 from noiseproof.training.fit import fit
 
 
@@ -56,6 +56,18 @@ def test_transition_is_that_of_the_posterior() -> None:
     assert method.q == 0.7
     assert int(method.begun) >= 2
     assert (method.transition.diagonal() < 0.9).all()
+    np.testing.assert_allclose(method.confusion, reference.uneven(method.transition.double().tolist()), atol=1e-6)
+
+
+@pytest.mark.parametrize("K", [2, 3, 10])
+def test_uneven_leaves_what_is_not_alike(K: int) -> None:
+    alike = 0.6 * np.eye(K) + 0.4 / (K - 1) * (1 - np.eye(K))
+    np.testing.assert_allclose(uneven(alike), np.eye(K), atol=1e-12)
+    one_way = np.eye(K)
+    one_way[0, :2] = 0.7, 0.3
+    np.testing.assert_allclose(uneven(one_way), one_way)
+    drawn = np.random.default_rng(0).dirichlet(np.ones(K), K)
+    np.testing.assert_allclose(uneven(drawn), reference.uneven(drawn.tolist()))
 
 
 def test_right_labels_leave_it_next_to_cross_entropy() -> None:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from noiseproof import models
 from noiseproof.errors import InputError
 from noiseproof.models.efficientnet import EfficientNetLite0, SameConv
+from noiseproof.models.quick import Whiten
 from noiseproof.models.registry import ENTRIES
 
 BIG = "inception_resnet_v2"
@@ -53,6 +54,21 @@ def test_published_parameter_counts(
 
 def test_conv4_has_the_papers_4_8_million_parameters_on_mnist() -> None:
     assert count("conv4", (1, 28, 28), 10) == 4_795_914
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_quicknet_begins_with_whitened_patches(channels: int) -> None:
+    torch.manual_seed(0)
+    stem = Whiten(channels)
+    filters = stem.basis.flatten(1).double()
+    assert torch.allclose(filters @ filters.T, torch.eye(len(filters), dtype=torch.float64), atol=1e-6)
+    smooth = F.avg_pool2d(torch.randn(64, channels, 20, 20), 5, stride=1)  # neighbours are alike, as in photos
+    found = stem(smooth)
+    half = found.shape[1] // 2
+    z = (found[:, :half] - found[:, half:]).transpose(0, 1).flatten(1)  # what ReLU split in two
+    assert torch.allclose(z.std(dim=1), torch.ones(half), atol=1e-2)
+    assert (torch.corrcoef(z) - torch.eye(half)).abs().max() < 0.1
+    assert not list(stem.parameters())
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -111,7 +111,7 @@ def test_the_damaged_log_of_another_experiment_is_passed_over(tmp_path: Path) ->
     lines = [b"\xff\xfe", b'{"kind": "fit", "cell', b'{"kind": "fit", "figures": {}}', b"[]"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "cells.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
-    assert grid._borrow("fit", {"{}"}, tmp_path / "own" / "cells.jsonl") == []
+    assert grid._records([tmp_path / "other" / "cells.jsonl"], "fit", {"{}"}) == []
     odd = b'{"cell": {"x": 0}, "figures": {"y": 1}, "seconds": 1, "commit": 5}'
     for line in (*lines, b"[" * 5000, odd, b'{"cell": {"x": 0}, "figures": {}, "seconds": 1, "commit": ""}'):
         (tmp_path / "own").mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from papers.citing import MARK, Quoted, cells, mistake, quoted, table
@@ -15,7 +16,7 @@ from noiseproof.cli import app
 from noiseproof.errors import InputError
 from noiseproof_papers import experiments, grid, ledger, results
 from noiseproof_papers.datadir import DataDir
-from noiseproof_papers.experiment import Cell, Done, Experiment, Table, group, spreads
+from noiseproof_papers.experiment import Cell, Done, Experiment, Missing, Table, crossed, group, spreads
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -182,6 +183,101 @@ def test_a_finished_grid_becomes_results(tmp_path: Path, monkeypatch: pytest.Mon
             one.entry(row, column)
 
 
+class Tossed(Coin):
+    """A table of it may have gaps; what was tossed is noted."""
+
+    gapped = True
+    tossed: ClassVar[list[Cell]] = []
+
+    def run(self, cell: Cell, data: DataDir) -> dict[str, object]:
+        self.tossed.append(cell)
+        return super().run(cell, data)
+
+    def table(self, done: list[Done]) -> Table:
+        return crossed(done, "", lambda c: c["method"], lambda c: "test", lambda fs: spreads(fs, "last")[0])
+
+
+@pytest.fixture
+def tossed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """Results are published in a folder of this test's own; the cells that are run."""
+    monkeypatch.setattr(results, "__file__", str(tmp_path / "papers" / "results.py"))
+    monkeypatch.setattr(results.inspect, "getfile", lambda kind: str(tmp_path / "papers" / "coins" / "table.py"))
+    monkeypatch.setattr(Tossed, "tossed", [])
+    return Tossed.tossed
+
+
+@pytest.mark.parametrize("kind", [None, "coin"])
+def test_an_unfinished_grid_is_published_and_gone_on_with_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tossed: list[Cell], kind: str | None, capsys: Any
+) -> None:
+    monkeypatch.setattr(Tossed, "kind", kind)
+    outcome = grid.reproduce(Tossed(), out=tmp_path / "here" / "run", seeds=3, progress=False, most=2)
+    assert (len(outcome.done), outcome.picture, len(tossed)) == (2, None, 2)
+    results.publish(Tossed(), outcome.results)
+    one = results.load()["coin-paper"]
+    assert (one.done, one.seeds, one.command) == ((2, 6), 2, "noiseproof reproduce coin --seeds 3")
+    assert one.rows == [["one", "50.5 ± 0.7 (2 of 3)"], ["two", "–"]]
+    there: dict[str, Any] = {"out": tmp_path / "there" / "run", "seeds": 3}
+    outcome = grid.reproduce(Tossed(), **there)
+    assert "2 of 6 cells taken over from published results" in capsys.readouterr().err
+    assert len(tossed) == 6  # each once
+    assert outcome.picture is not None
+    results.publish(Tossed(), outcome.results)
+    one = results.load()["coin-paper"]
+    assert (one.done, one.seeds, one.rows[1]) == (None, 3, ["two", "31.7 ± 2.1"])
+    log = (tmp_path / "papers" / "coins" / "results" / "coin-paper.jsonl").read_text()
+    assert len(log.splitlines()) == 6
+    assert "published" not in log
+    grid.reproduce(Tossed(), **there, fresh=True, progress=False, most=1)  # the two that were taken over
+    assert tossed[6:] == [one.cell for one in outcome.done[:1]]
+    grid.reproduce(Tossed(), **there, fresh=True, progress=False)  # goes on
+    assert tossed[6:] == [one.cell for one in outcome.done[:2]]
+    grid.reproduce(Tossed(), **there, fresh=True, progress=False)
+    assert len(tossed) == 8
+    grid.reproduce(Tossed(), out=tmp_path / "new" / "run", seeds=1, fresh=True, progress=False)
+    assert len(tossed) == 10
+
+
+def test_other_parameters_are_other_cells(tmp_path: Path, tossed: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    results.publish(Tossed(), grid.reproduce(Tossed(), out=tmp_path / "a", seeds=2, progress=False).results)
+    cells = Tossed().cells("paper", 2)
+    longer = [{**one, "fit": {**one["fit"], "epochs": 4}} for one in cells]
+    monkeypatch.setattr(Tossed, "cells", lambda self, scale, seeds: longer)
+    grid.reproduce(Tossed(), out=tmp_path / "b", progress=False)
+    assert tossed == cells + longer
+
+
+def test_what_cannot_be_published(tmp_path: Path, tossed: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = grid.reproduce(Tossed(), out=tmp_path / "a", progress=False, most=0)
+    with pytest.raises(InputError, match="no cell of coin is done; run some"):
+        results.publish(Tossed(), outcome.results)
+    monkeypatch.setattr(Tossed, "gapped", False)
+    outcome = grid.reproduce(Tossed(), out=tmp_path / "a", progress=False, most=1)
+    with pytest.raises(InputError, match="no table of an unfinished grid; finish it"):
+        results.publish(Tossed(), outcome.results)
+
+
+GAPPED = [one for one in experiments().values() if one.gapped]
+
+
+@pytest.mark.parametrize("experiment", GAPPED, ids=lambda one: one.name)
+def test_tables_that_can_have_gaps(experiment: Experiment) -> None:
+    figures = dict.fromkeys(("last", "best", "fitted", "memorised", "auroc", "auprc"), 0.5) | {"curves": {}}
+    for scale in experiment.scales:
+        cells = experiment.cells(scale, 2)
+        for done in (0, 1, 2):  # of the runs of each setting
+            table = experiment.table([Done(one, figures if one["seed"] < done else Missing()) for one in cells])
+            assert table is not None
+            entries = [entry for row in table[1] for entry in row]
+            assert ("–" in entries) == (done == 0) or experiment.name == "defaults-medium"  # of ce nothing is explained
+            assert any("(1 of 2)" in entry for entry in entries) == (done == 1)
+
+
+def test_an_unfinished_grid_is_marked_in_the_ledger() -> None:
+    one = results.Results("a", "medium", "run", "c", 1, "", [], [], [], done=(5, 24))
+    assert ledger._sizes([one]) == "medium, **one run**, **5 of 24 cells so far**"
+
+
 def test_the_command_writes_the_page_and_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = CliRunner().invoke(app, ["reproduce", "ledger", "--out", str(tmp_path / "new" / "ledger.md")])
     assert asked.exit_code == 0, asked.output
@@ -193,6 +289,17 @@ def test_the_command_writes_the_page_and_publishes(tmp_path: Path, monkeypatch: 
     assert asked.exit_code == 0, asked.output
     content = (tmp_path / "coins" / "results" / "coin-small.json").read_text(encoding="utf-8")
     assert '"command": "noiseproof reproduce coin --scale small --seeds 2"' in content
+    monkeypatch.setattr("noiseproof_papers.build", lambda name: {"coin": Tossed()}[name])
+    words = ["reproduce", "coin", "--out", str(tmp_path / "part"), "--cells", "3", "-q"]
+    asked = CliRunner().invoke(app, words)
+    assert asked.exit_code == 0, asked.output
+    assert "3 of 8 cells; the same command without --cells goes on" in " ".join(asked.output.split())
+    assert "two" in asked.output
+    asked = CliRunner().invoke(app, [*words, "--fresh", "--publish"])
+    assert asked.exit_code == 0, asked.output
+    assert '"done": [\n  6,\n  8\n ]' in (tmp_path / "coins" / "results" / "coin-paper.json").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_one_run_has_no_interval() -> None:

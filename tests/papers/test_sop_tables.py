@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from noiseproof_papers.sop.tables import Figure1, Table1, Table2, Table5
+from noiseproof.benching.cells import key
+from noiseproof.methods import build
+from noiseproof_papers.crust.tables import Table1 as CrustTable1
+from noiseproof_papers.fits import Trained
+from noiseproof_papers.sop.medium import DefaultsMedium
+from noiseproof_papers.sop.tables import CIFAR10N, Figure1, Table1, Table2, Table5
 
 
 @pytest.mark.parametrize("kind", [Figure1, Table1, Table2, Table5])
@@ -19,3 +24,22 @@ def test_networks_are_the_authors() -> None:
     others = {(method, "resnet34") for method in ("ce", "mixup", "elr", "sop")}
     assert models == {*others, ("sop_plus", "preact_resnet18(variant='sop')")}
     assert {one["fit"]["model"] for one in Figure1().cells("paper", 1)} == {"preact_resnet18(variant='sop')"}
+
+
+@pytest.mark.parametrize("kind", [Figure1, Table1, Table2, CIFAR10N, DefaultsMedium, CrustTable1])
+def test_the_medium_scale_has_all_images_and_methods_in_full(kind: type[Trained]) -> None:
+    for one in kind().cells("medium", 1):
+        assert (one["data"], one["size"], one["examples"], one["tested"]) == ("cifar10", None, None, None)
+        assert (one["fit"]["model"], one["fit"]["audit_features"]) == ("quicknet", "none")
+        assert one["fit"]["augment"] == (["weak", "strong"] if one["method"] == "sop_plus" else "weak")
+        assert build(one["fit"]["method"]).describe() == one["fit"]["method"], "another default is another cell"
+
+
+def test_the_medium_tables_share_their_runs() -> None:
+    grids = [kind().cells("medium", 1) for kind in (Table1, CIFAR10N, Figure1, Table2)]
+    known = {key(one) for cells in grids for one in cells}
+    ours = DefaultsMedium().cells("medium", 1)
+    alone = {(one["noise"], one["labels"], one["method"]) for one in ours if key(one) not in known}
+    assert alone == {("symmetric:0.4", None, "sop_plus"), (None, None, "elr"), (None, None, "sop_plus")}
+    first = [(one["noise"], one["method"]) for one in ours[:4]]
+    assert first == [("symmetric:0.4", method) for method in ("ce", "sop", "elr", "sop_plus")]

@@ -26,3 +26,12 @@ def transition(posterior: list[list[float]], labels: list[int]) -> list[list[flo
         for k in range(K):
             found[k][j] += row[k]
     return [[value / math.fsum(row) for value in row] for row in found]
+
+
+def uneven(transition: list[list[float]]) -> list[list[float]]:
+    """T (K, K) less what its entries off the diagonal have in common, the lower median; rows of sum 1."""
+    K = len(transition)
+    others = sorted(transition[k][j] for k in range(K) for j in range(K) if k != j)
+    common = others[(len(others) - 1) // 2]
+    rows = [[transition[k][j] if k == j else max(0.0, transition[k][j] - common) for j in range(K)] for k in range(K)]
+    return [[value / math.fsum(row) for value in row] for row in rows]

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from test_contract import PLAIN, STACKS, WRAPPED
+from test_replicas import together
 
 from noiseproof import methods
 from noiseproof.data import LabeledData, load, noise
@@ -15,8 +17,6 @@ from noiseproof.errors import InputError
 from noiseproof.runs.result import FitResult
 from noiseproof.training.fit import fit
 from noiseproof.training.interrupt import Interrupted
-from tests.test_contract import PLAIN, STACKS, WRAPPED
-from tests.training.test_replicas import together
 
 MIXED = "crust(ce, mixup=1.0, weighted=True, selection='medoids')"
 QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", MIXED]
@@ -84,9 +84,11 @@ def difference(one: Any, other: Any, at: str = "") -> str | None:
     return next((text for text in found if text is not None), None)
 
 
-def compare(names: list[str], folder: Path, **more: Any) -> None:
+def compare(names: list[str], folder: Path, *, both: dict[str, Any] | None = None, **more: Any) -> None:
+    """Three processes, with `more` settings, do what one does; `both` are settings of either."""
+    more |= both or {}
     for number, name in enumerate(names):
-        torch.save(told(*train(name)), folder / f"alone-{number}.pt")
+        torch.save(told(*train(name, **(both or {}))), folder / f"alone-{number}.pt")
 
     def work(folder: Path) -> Any:
         failed = {}
@@ -137,6 +139,13 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path) -> None:
+    """58 labels are held out: enough to wait for the network to memorise."""
+    both = {"val": 0.4, "epochs": 2}
+    assert not train("elr(lam='auto')", **both)[0].run.history[-1]["awake"]
+    compare(["sop(lr_u='follow', lr_v='follow')", "elr(lam='auto')"], tmp_path, both=both)
 
 
 def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_contract import PLAIN, WRAPPED
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,10 +15,15 @@ from noiseproof.data import load
 from noiseproof.data.augment import Normalize
 from noiseproof.method import Batch, Run
 from noiseproof.models import from_text
-from tests.test_contract import PLAIN, WRAPPED
 
 META = torch.device("meta")
-STACKS = ["label_noise(sop)", "crust(ce, mixup=1.0, selection='medoids')", "crust(ce, variant='authors')"]
+STACKS = [
+    "sop(lr_u='follow', lr_v='follow')",
+    "elr(lam='auto')",
+    "label_noise(sop)",
+    "crust(ce, mixup=1.0, selection='medoids')",
+    "crust(ce, variant='authors')",
+]
 WAIT = {  # what they ask of the device in a step, and why it is left so
     "co_teaching_plus": "the number of examples about which the networks disagree",
 }
