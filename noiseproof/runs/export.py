@@ -71,7 +71,7 @@ def export(
     Raises:
         InputError: a network that cannot be exported, or a file that does not do as the network does.
     """
-    path = Path(path)
+    path = checks.path("path", path)
     checks.boolean("softmax", softmax)
     checks.choice("dtype", dtype, DTYPES)
     if path.suffix not in (*_FORMATS, ".safetensors"):
@@ -140,7 +140,7 @@ def load_encoder(path: str | Path) -> Callable[[Any], np.ndarray]:
     """
     from noiseproof.data.table import TableEncoder
 
-    path = Path(path)
+    path = checks.path("path", path)
     if not path.is_file():
         raise InputError(f"there is no {path}; pass the .encoder.json that export wrote beside the network")
     try:
