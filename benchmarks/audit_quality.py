@@ -18,7 +18,6 @@ are left out. Prints a table in Markdown and writes results/audit_quality.json.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import tempfile
@@ -30,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import machine, write
+from common import CIFAR10N, machine, parser_of, write
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -305,17 +304,14 @@ def tables(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, in the original order")
-    parser.add_argument("--cifar10n", type=Path, help="CSV with aggre_label and random_label1, in the same order")
+    parser = parser_of(__doc__)
+    labels = CIFAR10N(parser)
     parser.add_argument(
         "--cache", type=Path, help=f"where sets are kept; by default ${VARIABLE}, or a temporary folder"
     )
     parser.add_argument("--only", default="", help="sets with this in their names")
     options = parser.parse_args()
-    if (options.cifar10 is None) != (options.cifar10n is None):
-        parser.error("--cifar10 and --cifar10n belong together")
-    cifar = None if options.cifar10 is None else (options.cifar10, options.cifar10n)
+    cifar = labels.given(options)
     base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
     folder = options.cache or base / "audit-sets"
     found = []

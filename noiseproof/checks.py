@@ -6,8 +6,10 @@ A check returns the value as it is kept, or raises an InputError that names the 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noiseproof.errors import InputError, shown, unknown
@@ -102,6 +104,17 @@ def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple
             f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {shown(value)}; reorder or clip it"
         )
     return first, last
+
+
+def path(name: str, value: Any) -> Path:
+    """`value` as a path.
+
+    Raises:
+        InputError: it cannot be one.
+    """
+    given = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    require(isinstance(given, str) and "\0" not in given, name, value, "a path")
+    return Path(given or "")
 
 
 def fraction(name: str, value: Any, *, ends: str = "[]") -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,14 @@ import numpy as np
 
 from noiseproof import checks
 from noiseproof.auditing.posterior import blocks
+from noiseproof.data import label_checks
+from noiseproof.data.input_checks import as_array
 from noiseproof.errors import InputError, shown
 
 
-def parse_labels(labels: Any, class_names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def parse_labels(
+    labels: Any, class_names: tuple[str, ...] | None, name: str = "labels"
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Labels as positions (n,) int64, and the names of the classes where they have any.
 
     Args:
@@ -22,26 +27,10 @@ def parse_labels(labels: Any, class_names: Sequence[str] | None) -> tuple[np.nda
     Raises:
         InputError: they are something else, or a name is unknown.
     """
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.size == 0:
-        raise InputError(f"labels must be one label for each example, got an array of shape {array.shape}")
-    if array.dtype.kind in "iu":
-        codes = array.astype(np.int64)
-        if codes.min() < 0:
-            at = int(codes.argmin())
-            raise InputError(
-                f"labels must be numbers from 0, got {codes[at]} at position {at}; number the classes 0, 1, …"
-            )
-        return codes, None if class_names is None else tuple(map(str, class_names))
-    if array.dtype.kind not in "OUSb" or any(one is None or one != one for one in array.tolist()):
-        raise InputError(f"labels must be whole numbers or names, none of them missing, got {array.dtype}; number them")
-    texts = array.astype(str)
-    names = np.unique(texts) if class_names is None else np.array(list(map(str, class_names)))
-    place = {name: code for code, name in enumerate(names.tolist())}
-    unknown = next((name for name in texts.tolist() if name not in place), None)
-    if unknown is not None:
-        raise InputError(f"label {unknown!r} is not among the classes {', '.join(names[:20])}; add it, or relabel")
-    return np.array([place[name] for name in texts.tolist()], np.int64), tuple(names.tolist())
+    array = label_checks.label_vector(name, labels)
+    array = array.astype(str) if array.dtype.kind == "b" else array
+    codes, names = label_checks.parse_labels(name, array, class_names)
+    return codes.numpy(), names
 
 
 def names_of_columns(pred_probs: Any) -> list[str] | None:
@@ -68,7 +57,7 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
     Raises:
         InputError: they are not probabilities of these labels (n,).
     """
-    array = np.asanyarray(pred_probs)
+    array = as_array(name, pred_probs)
     if array.dtype.kind != "f":
         array = array.astype(np.float32) if array.dtype.kind in "iub" else array
     if array.ndim != 2 or array.dtype.kind != "f":
@@ -100,8 +89,6 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
             f"leave out {'its column' if len(missing) == 1 else f'the columns of all {len(missing)} such classes'}"
         )
     if agree and n > 20 * K:
-        import warnings
-
         warnings.warn(
             f"{name} agrees with all {n:,} labels: it looks like predictions of examples that were trained on, which "
             "find no wrong label; pass out-of-sample predictions, e.g. of cross-validation",
@@ -116,7 +103,7 @@ def parse_features(features: Any, n: int, name: str = "features") -> np.ndarray:
     Raises:
         InputError: they are something else, or not finite.
     """
-    array = np.asanyarray(features)
+    array = as_array(name, features)
     if array.ndim != 2 or array.dtype.kind not in "fiub" or len(array) != n or array.shape[1] == 0:
         raise InputError(
             f"{name} must be numbers (n, F) for n = {n:,} labels, got {array.dtype} of shape {array.shape}"

@@ -121,9 +121,9 @@ def test_known_labels_are_kept(predicted: tuple[np.ndarray, np.ndarray]) -> None
         (lambda y, p: (y[:-1], p), "300 rows for 299 labels"),
         (lambda y, p: (y + 1, p), "3 columns, but the largest label is 3"),
         (lambda y, p: (np.minimum(y, 1), p), "class 2 is given to no label"),
-        (lambda y, p: (y - 1, p), "numbers from 0"),
-        (lambda y, p: (y / 2, p), "whole numbers or names"),
-        (lambda y, p: ([None, *y[1:]], p), "none of them missing"),
+        (lambda y, p: (y - 1, p), "labels must not be negative, got -1 at row"),
+        (lambda y, p: (y / 2, p), "labels must hold whole numbers, got 0.5 at row 1"),
+        (lambda y, p: ([None, *y[1:]], p), "labels has a missing value at row 0"),
         (lambda y, p: (y, p[:, 0]), r"probabilities \(n, K\)"),
         (lambda y, p: (y, None), "labels alone say nothing"),
     ],
@@ -237,9 +237,9 @@ def test_what_tells_nothing_doubts_nothing() -> None:
 def test_further_mistakes_at_the_door(predicted: tuple[np.ndarray, np.ndarray]) -> None:
     labels, p = predicted
     for given, words in (
-        ({"class_names": ["a", "b"]}, "2 class names for 3 classes"),
-        ({"ids": ["a"]}, "ids has 1 entries"),
-        ({"ids": ["a"] * 300}, "different from each other"),
+        ({"class_names": ["a", "b"]}, "got 2 at row 2; pass 3 class names"),
+        ({"ids": ["a"]}, "ids holds 1 values but labels holds 300 rows"),
+        ({"ids": ["a"] * 300}, "ids must be distinct, got 'a' at rows 0 and 1"),
         ({"true_labels": labels[:5]}, "true_labels has 5 entries"),
         ({"true_labels": labels + 1}, "true_labels must be classes 0..2, got 3"),
     ):
