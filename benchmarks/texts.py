@@ -33,13 +33,18 @@ def read(folder: Path, topics: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"text": texts}), np.array(labels)
 
 
-def main() -> None:
+def asked(seeds: str) -> argparse.Namespace:
+    """The options: which texts, how noisy, and these seeds by default."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", default="/usr/share/games/fortunes")
     parser.add_argument("--topics", default=TOPICS)
     parser.add_argument("--noise", default="symmetric:0.3")
-    parser.add_argument("--seeds", default="10,11,12,13,14")
-    args = parser.parse_args()
+    parser.add_argument("--seeds", default=seeds)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = asked("10,11,12,13,14")
     if not Path(args.folder).is_dir():
         print(f"there is no {args.folder}; install fortunes, or pass --folder")
         return

@@ -104,7 +104,7 @@ class SOPLoss(NoiseOptions, nn.Module):
 
     def step(self, lr: float | None = None) -> None:
         """Move u and v of the last examples; `lr`: the network's learning rate, for the paper's rates."""
-        self.model.step(lr)
+        self.model.step(None if lr is None else checks.number("lr", lr, 0))
 
     def noise(self) -> Tensor:
         """How much of each example's label, as last seen, is noise: u² (n,), in [0, 1]."""
