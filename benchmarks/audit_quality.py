@@ -18,7 +18,6 @@ are left out. Prints a table in Markdown and writes results/audit_quality.json.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import tempfile
@@ -30,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import machine, write
+from common import CIFAR10N, machine, parser_of, write
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -100,15 +99,16 @@ class Source(NamedTuple):
 
 
 def cifar10n(train: Path, labels: Path, first: int, count: int, *, images: bool = False) -> Source:
-    """Some rows of CIFAR-10: frozen features, kept in the cache of `imagenet_features`, and CIFAR-10N's labels."""
+    """Some rows of CIFAR-10: features, kept in the cache of `imagenet_features`, or images; CIFAR-10N's labels."""
     data = nf.load(str(train))
     rows = slice(first, first + count)
     with open(labels, newline="") as file:
         given = list(csv.DictReader(file))[rows]
     human = {name: np.array([int(row[column]) for row in given]) for name, column in HUMAN.items()}
-    pixels = data.take(torch.arange(first, first + count)) if images else None
-    features = imagenet_features(data)[rows].astype(np.float32)
-    return Source(features, data.labels.numpy()[rows], tuple(data.class_names), human, pixels)
+    true, names = data.labels.numpy()[rows], tuple(data.class_names)
+    if images:
+        return Source(np.empty((count, 0)), true, names, human, data.take(torch.arange(first, first + count)))
+    return Source(imagenet_features(data)[rows].astype(np.float32), true, names, human)
 
 
 def read(case: Case, cifar: tuple[Path, Path] | None) -> Source:
@@ -118,6 +118,8 @@ def read(case: Case, cifar: tuple[Path, Path] | None) -> Source:
         assert cifar is not None
         first, count = map(int, numbers)
         found = cifar10n(*cifar, first, count, images=case.model == "resnet8")
+        if found.images is not None:
+            return found
         return found._replace(inputs=(found.inputs - found.inputs.mean(0)) / (found.inputs.std(0) + 1e-3))
     data = nf.load("digits" if kind == "digits" else "fashion-mnist")
     rows = np.arange(len(data))
@@ -302,17 +304,14 @@ def tables(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, in the original order")
-    parser.add_argument("--cifar10n", type=Path, help="CSV with aggre_label and random_label1, in the same order")
+    parser = parser_of(__doc__)
+    labels = CIFAR10N(parser)
     parser.add_argument(
         "--cache", type=Path, help=f"where sets are kept; by default ${VARIABLE}, or a temporary folder"
     )
     parser.add_argument("--only", default="", help="sets with this in their names")
     options = parser.parse_args()
-    if (options.cifar10 is None) != (options.cifar10n is None):
-        parser.error("--cifar10 and --cifar10n belong together")
-    cifar = None if options.cifar10 is None else (options.cifar10, options.cifar10n)
+    cifar = labels.given(options)
     base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
     folder = options.cache or base / "audit-sets"
     found = []

@@ -9,7 +9,6 @@ decision over all labels, and seconds of the processor. Prints a table in Markdo
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from audit_quality import best_f1, cifar10n, f1
-from common import machine, write
+from common import CIFAR10N, machine, parser_of, write
 
 import noiseproof as nf
 from noiseproof.data import LabeledData
@@ -93,14 +92,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, in the original order")
-    parser.add_argument("--cifar10n", type=Path, help="CSV with aggre_label and random_label1, in the same order")
+    parser = parser_of(__doc__)
+    labels = CIFAR10N(parser)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    if (options.cifar10 is None) != (options.cifar10n is None):
-        parser.error("--cifar10 and --cifar10n belong together")
-    cifar = None if options.cifar10 is None else (options.cifar10, options.cifar10n)
+    cifar = labels.given(options)
     nf.fit("mlp", nf.load("digits"), "elr", epochs=1, val=0.1)  # what is imported and compiled once counts for neither
     rows = [compare(*case) for case in cases(options.seeds, cifar)]
     print("\n" + table(rows))

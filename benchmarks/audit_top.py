@@ -11,7 +11,6 @@ column `label` are taken from a folder. Results are added to results/audit_top.j
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import torch
-from common import ROOT
+from common import ROOT, parser_of
 from PIL import Image
 from sklearn.datasets import load_breast_cancer, make_classification
 
@@ -139,7 +138,7 @@ def show(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, for the photos")
     parser.add_argument("--tables", type=Path, help="a folder with CSV files")
     parser.add_argument("--seeds", type=int, default=3)

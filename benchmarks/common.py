@@ -1,9 +1,11 @@
-"""What the benchmarks share: the machine, a table, a results file."""
+"""What the benchmarks share: the machine, a table, results files, options."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +27,46 @@ def write(name: str, results: dict[str, Any]) -> None:
     path = ROOT / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean and, of several, the standard deviation."""
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
+class Kept:
+    """Figures of runs by key, in a file of lines: what it has already is not run again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.done = {tuple(one["key"]): one["figures"] for one in map(json.loads, lines)}
+
+    def get(self, key: tuple[Any, ...], run: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The figures of a key, by a run where there are none yet."""
+        if key not in self.done:
+            self.done[key] = run()
+            with self.path.open("a") as file:
+                file.write(json.dumps({"key": key, "figures": self.done[key]}) + "\n")
+        return self.done[key]
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """A parser of options whose help is a file's documentation, as it is."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+class CIFAR10N:
+    """The options --cifar10 and --cifar10n, which belong together."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+        parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, in the original order")
+        parser.add_argument("--cifar10n", type=Path, help="CSV with aggre_label and random_label1, in the same order")
+
+    def given(self, options: argparse.Namespace) -> tuple[Path, Path] | None:
+        """The two files, if they were given."""
+        if (options.cifar10 is None) != (options.cifar10n is None):
+            self.parser.error("--cifar10 and --cifar10n belong together")
+        return None if options.cifar10 is None else (options.cifar10, options.cifar10n)

@@ -4,8 +4,9 @@
     python benchmarks/faults.py 5 --torchrun             # the same, started and restarted by torchrun
 
 A moment is a call that a process makes: the n-th exchange, optimizer step, flush or rename of a file (so: inside a
-checkpoint). By default an agent of this file forks the processes, ends all when one has died, and starts them again, as
-torchrun does; without its five seconds of imports for each process a hundred kills take minutes.
+checkpoint); or a time by the clock. By default an agent of this file forks the processes, ends all when one has died,
+and starts them again, as torchrun does; without its five seconds of imports for each process a hundred kills take
+minutes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections import Counter
@@ -32,24 +34,26 @@ import torch.distributed as dist
 
 from noiseproof.data import load, noise
 from noiseproof.errors import InputError
+from noiseproof.method import Wrapper
+from noiseproof.methods import registry
+from noiseproof.runs import plots
 from noiseproof.training.fit import fit
 
-METHODS = [
-    "ce",
-    "elr",
-    "sop",
-    "co_teaching",
-    "early_stop(crust(elr))",
-    "label_noise(sop)",
-    "mixup",
-    "forward",
-    "dividemix(warmup=1)",
-    "joint(warmup=1)",
-]
-MOMENTS = {"exchange": (dist, "all_reduce"), "gather": (dist, "all_gather"), "flush": (os, "fsync"),
-           "rename": (os, "replace"), "step": (torch.optim.SGD, "step")}  # fmt: skip
+STACKS = ["early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", "joint(warmup=1)", "incv(elr)"]
+NOISE = [[0.7 if i == j else 0.3 / 9 for j in range(10)] for i in range(10)]
+OPTIONED = {"backward": f"backward(transition={NOISE})"}  # estimated in an epoch it diverges
+METHODS = [OPTIONED.get(name, name) for name, cls in registry().items() if not issubclass(cls, Wrapper)] + STACKS
+MOMENTS = {"exchange": (dist, "all_reduce"), "gather": (dist, "all_gather"),
+           "decision": (dist, "broadcast_object_list"), "flush": (os, "fsync"), "rename": (os, "replace"),
+           "step": (torch.optim.SGD, "step")}  # fmt: skip
+CLOCK = "clock"
 OPTIONS = {"epochs": 4, "batch_size": 32, "val": 0.2, "seed": 1, "device": "cpu", "checkpoint_steps": 3}
-PATIENCE = 120  # seconds after which a run counts as hung
+PATIENCE = 600  # seconds after which a run counts as hung, on a machine with other work
+
+
+def no_picture(history: Any, losses: Any, wrong: Any, path: Path, **_: Any) -> None:
+    """In place of the curves, which take ten times as long as such a run."""
+    path.write_bytes(b"")
 
 
 def train(method: str, state: str, out: Path) -> None:
@@ -57,16 +61,24 @@ def train(method: str, state: str, out: Path) -> None:
     fit("mlp(widths=[16])", data, method, out=out, state=state, **OPTIONS)
 
 
-def count_calls(die_at: tuple[str, int] | None) -> Counter[str]:
-    """Count the calls that moments are made of, and die at one of them."""
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def count_calls(die_at: tuple[str, float] | None) -> Counter[str]:
+    """Count the calls that moments are made of, and die at one of them, or after some seconds."""
     seen: Counter[str] = Counter()
+    if die_at is not None and die_at[0] == CLOCK:
+        timer = threading.Timer(die_at[1], die)
+        timer.daemon = True
+        timer.start()
     for kind, (place, name) in MOMENTS.items():
         plain = getattr(place, name)
 
         def counted(*args: Any, kind: str = kind, plain: Any = plain, **kwargs: Any) -> Any:
             seen[kind] += 1
             if die_at == (kind, seen[kind]):
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
             return plain(*args, **kwargs)
 
         setattr(place, name, counted)
@@ -81,13 +93,15 @@ def child(rank: int, world: int, port: int, restart: int, job: dict[str, Any]) -
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    began = time.monotonic()
     seen = count_calls(tuple(job["die_at"]) if job["die_at"] and rank == job["victim"] and restart == 0 else None)
     try:
         train(job["method"], job["state"], Path(job["out"]))
     except InputError:
         os._exit(2)
     if job.get("count"):
-        Path(job["count"] + f".{rank}").write_text(json.dumps(seen))
+        spent = {CLOCK: time.monotonic() - began}
+        Path(job["count"] + f".{rank}").write_text(json.dumps(seen | spent))
     if dist.is_initialized():
         dist.destroy_process_group()
     os._exit(0)
@@ -152,11 +166,13 @@ def main() -> None:
     if given.job:
         job = json.loads(given.job)
         restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        plots.plot_run = no_picture  # type: ignore[assignment]
         dies = job["die_at"] and int(os.environ["RANK"]) == job["victim"] and restart == 0
         count_calls(tuple(job["die_at"]) if dies else None)
         train(job["method"], job["state"], Path(job["out"]))
         (Path(job["out"]) / "restarts").write_text(str(restart))
         return
+    plots.plot_run = no_picture  # type: ignore[assignment]
     root, draw = Path(tempfile.mkdtemp()), random.Random(given.seed)
     launch = torchrun if given.torchrun else run
     train("ce", "replicated", root / "first")  # what is imported on the way is imported once
@@ -174,14 +190,16 @@ def main() -> None:
             undisturbed[key] = bits(Path(job["out"])), counts
         whole, counts = undisturbed[key]
         victim = draw.randrange(world)
-        kind = draw.choice([kind for kind in MOMENTS if counts[victim][kind]])
+        kind = draw.choice([kind for kind in (*MOMENTS, CLOCK) if counts[victim][kind]])
+        last = counts[victim][kind]
+        at = draw.uniform(0, last) if kind == CLOCK else draw.randint(1, int(last))
         out = root / f"killed-{number}"
         job = {"method": method, "state": state, "out": str(out), "victim": victim,
-               "die_at": [kind, draw.randint(1, counts[victim][kind])]}  # fmt: skip
+               "die_at": [kind, at]}  # fmt: skip
         ending, restarts = launch(world, job)
         same = ending == "ended" and bits(out) == whole
         table[kind, world, state, ending if not same else "same bits"] += 1
-        told = f"{number + 1:4} {method:24} {world} {state:10} rank {victim} {kind} {job['die_at'][1]:4}: {ending}"
+        told = f"{number + 1:4} {method[:24]:24} {world} {state:10} rank {victim} {kind} {at:4.4g}: {ending}"
         print(f"{told}, {restarts} restart(s), {'same bits' if same else 'OTHER BITS'}", flush=True)
         shutil.rmtree(out, ignore_errors=True)
     for (kind, world, state, outcome), count in sorted(table.items()):

@@ -9,15 +9,13 @@ others of the same file. Each method gets as many epochs as fit into the seconds
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import show
+from common import Kept, parser_of, show, spread
 
 from noiseproof.data import LabeledData, load
 from noiseproof.pretraining import pretrain
@@ -42,7 +40,7 @@ def run(train: LabeledData, test: LabeledData, method: str, seconds: float, seed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("data")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=25)
@@ -50,32 +48,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/pretrain_rivals.jsonl"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = asked.out.read_text().splitlines() if asked.out.exists() else []
-    done = {tuple(one["key"]): one["figures"] for one in map(json.loads, lines)}
+    kept = Kept(asked.out)
     train, test = load(asked.data, image_size=16, limit=2 * asked.images).split(0.5, seed=0)
     for seed in range(asked.seeds):
         for method in METHODS:
             key = (method, asked.images, asked.seconds, seed)
-            if key not in done:
-                done[key] = run(train, test, method, asked.seconds, seed)
-                with asked.out.open("a") as file:
-                    file.write(json.dumps({"key": key, "figures": done[key]}) + "\n")
+            kept.get(key, partial(run, train, test, method, asked.seconds, seed))
     rows = []
     for method in METHODS:
-        found = [done[method, asked.images, asked.seconds, seed] for seed in range(asked.seeds)]
-        cells = [_spread([100 * one[name] for one in found]) for name in ("knn_accuracy", "linear_accuracy")]
-        rows.append([method, *cells, *(_spread([one[name] for one in found]) for name in ("epochs", "seconds"))])
-    before = [_spread([100 * one[f"random_{name}"] for one in found]) for name in ("knn_accuracy", "linear_accuracy")]
+        found = [kept.done[method, asked.images, asked.seconds, seed] for seed in range(asked.seeds)]
+        cells = [spread([100 * one[name] for one in found]) for name in ("knn_accuracy", "linear_accuracy")]
+        rows.append([method, *cells, *(spread([one[name] for one in found]) for name in ("epochs", "seconds"))])
+    before = [spread([100 * one[f"random_{name}"] for one in found]) for name in ("knn_accuracy", "linear_accuracy")]
     rows.append(["random weights", *before, "0", "0"])
     title = (
         f"{asked.images} images, {asked.seconds:g} processor seconds, mean ± standard deviation of {asked.seeds} seeds"
     )
     show(title, ["method", "k-NN, %", "linear, %", "epochs", "seconds"], rows)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ the training set is held out, noise included. Runs that `--out` has already are 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import show
+from common import Kept, parser_of, show, spread
 
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.methods import build
@@ -58,7 +56,7 @@ def run(data: str, method: str, seed: int, epochs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("methods", nargs="+")
     parser.add_argument("--data", nargs="+", choices=EPOCHS, default=["digits"])
     parser.add_argument("--seeds", type=int, default=3)
@@ -66,30 +64,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/rivals.jsonl"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = asked.out.read_text().splitlines() if asked.out.exists() else []
-    done = {tuple(one["key"]): one["figures"] for one in map(json.loads, lines)}
+    kept = Kept(asked.out)
     for data in asked.data:
         rows, epochs = [], asked.epochs or EPOCHS[data]
         for method in asked.methods:
             found = []
             for seed in range(asked.seeds):
                 key = (data, epochs, build(method).describe(), seed)
-                if key not in done:
-                    done[key] = run(data, method, seed, epochs)
-                    with asked.out.open("a") as file:
-                        file.write(json.dumps({"key": key, "figures": done[key]}) + "\n")
-                found.append(done[key])
-            rows.append(
-                [method, *(_spread([100 * one[key] for one in found]) for key in ("last", "best", "memorised"))]
-            )
+                found.append(kept.get(key, partial(run, data, method, seed, epochs)))
+            rows.append([method, *(spread([100 * one[key] for one in found]) for key in ("last", "best", "memorised"))])
             rows[-1].append(f"{statistics.mean(one['seconds'] for one in found):.0f}")
         title = f"{data}, {NOISE}: test accuracy in %, mean ± standard deviation of {asked.seeds} seeds"
         show(title, ["method", "last epoch", "best epoch", "wrong labels memorised", "seconds"], rows)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the model with C = 0.01; "oracle" those that are wrong.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from common import show
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict, train_test_split
-from texts import TOPICS, read
+from texts import asked, read
 
 import noiseproof as nf
 
@@ -40,12 +39,7 @@ def model(penalty: float) -> LogisticRegression:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", default="/usr/share/games/fortunes")
-    parser.add_argument("--topics", default=TOPICS)
-    parser.add_argument("--noise", default="symmetric:0.3")
-    parser.add_argument("--seeds", default="0,1")
-    args = parser.parse_args()
+    args = asked("0,1")
     texts, topics = read(Path(args.folder), args.topics.split(","))
     found: dict[str, list[float]] = defaultdict(list)
     for seed in map(int, args.seeds.split(",")):

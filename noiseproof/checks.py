@@ -6,8 +6,10 @@ A check returns the value as it is kept, or raises an InputError that names the 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noiseproof.errors import InputError, shown, unknown
@@ -102,6 +104,17 @@ def interval(name: str, value: Any, low: float, high: float = math.inf) -> tuple
             f"{name} must be a pair (a, b) with {low:g} <= a <= b <= {high:g}, got {shown(value)}; reorder or clip it"
         )
     return first, last
+
+
+def path(name: str, value: Any) -> Path:
+    """`value` as a path.
+
+    Raises:
+        InputError: it cannot be one.
+    """
+    given = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    require(isinstance(given, str) and "\0" not in given, name, value, "a path")
+    return Path(given or "")
 
 
 def fraction(name: str, value: Any, *, ends: str = "[]") -> float:
@@ -225,3 +238,22 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, got {shown(value)}")
     return value
+
+
+def columns(name: str, given: Sequence[str], class_names: Sequence[str]) -> list[int]:
+    """Which column of a table is of which class, by their names; columns 0, 1, … are the classes in their order.
+
+    Raises:
+        InputError: the columns have other names, so that nobody knows whose they are.
+    """
+    place = {column: at for at, column in enumerate(given)}
+    if len(given) == len(place) == len(class_names) and all(one in place for one in class_names):
+        return [place[one] for one in class_names]
+    if list(given) == [str(k) for k in range(len(class_names))]:
+        return list(range(len(given)))
+    strange = next((f", not {shown(one)}" for one in given if one not in class_names), "")
+    raise InputError(
+        f"{name} must have a column named after each of the {len(class_names)} classes "
+        f"({', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''}){strange}, got {len(given)} columns; "
+        "rename them, or save an array with the columns in this order"
+    )

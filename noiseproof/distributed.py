@@ -128,11 +128,12 @@ def own_part(sizes: Sequence[int]) -> slice:
     return slice(before, before + sizes[rank()])
 
 
-def gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+def gather(rows: Tensor, sizes: Sequence[int] | None = None, *, everywhere: bool = True) -> Tensor:
     """Rows (s, …) of all processes, in their order; without gradients.
 
     Args:
         sizes: how many rows each process has; None: equally many.
+        everywhere: False: in the main process alone, the others keep their own.
     """
     if world() == 1:
         return rows
@@ -140,9 +141,29 @@ def gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
     padded = _sendable(rows.detach().contiguous())
     if len(rows) < most:
         padded = torch.cat([padded, padded.new_zeros(most - len(rows), *rows.shape[1:])])
-    found = [torch.empty_like(padded) for _ in range(world())]
-    dist.all_gather(found, padded)
+    found = [torch.empty_like(padded) for _ in range(world() if everywhere or is_main() else 0)]
+    if everywhere:
+        dist.all_gather(found, padded)
+    else:
+        dist.gather(padded, found or None, dst=0)
+    if not found:
+        return rows
     return torch.cat([one[:size] for one, size in zip(found, sizes or [most] * world(), strict=True)]).to(rows.dtype)
+
+
+def dealt(rows: Tensor, n: int, *, everywhere: bool = True) -> Tensor:
+    """All n rows (n, …), of which process i has those of i, i + world, …; as they are, if it has all.
+
+    `everywhere`: as of `gather`.
+    """
+    if len(rows) == n:
+        return rows
+    sizes = [len(range(one, n, world())) for one in range(world())]
+    order = torch.cat([torch.arange(one, n, world()) for one in range(world())])
+    found = gather(rows, sizes, everywhere=everywhere)
+    if len(found) < n:
+        return rows
+    return torch.empty_like(found).index_copy_(0, order.to(found.device), found)
 
 
 def _sendable(tensor: Tensor) -> Tensor:

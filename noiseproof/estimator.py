@@ -99,6 +99,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise InputError("y holds one class alone; a classifier needs two classes to tell apart")
         names = [str(k) for k in range(len(self.classes_))]
+        if self.kinds is not None and not hasattr(X, "columns"):
+            raise InputError("kinds are those of a table's columns, and X has no names; pass a DataFrame")
         kinds = self.kinds or {} if hasattr(X, "columns") else dict.fromkeys(columns, "number")
         data = LabeledData(columns, codes, weights=weights, class_names=names, kinds=kinds)
         seed = check_random_state(self.random_state).randint(2**31 - 1)

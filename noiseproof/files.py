@@ -53,6 +53,11 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
         write(temporary)
 
 
+def cache_folder() -> Path:
+    """Where what can be computed again is kept."""
+    return Path(os.environ.get("NOISEPROOF_CACHE") or Path.home() / ".cache" / "noiseproof")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -146,23 +146,33 @@ class Run:
         return self.epochs * max(full + (rest > 1), 1)
 
     def predict(
-        self, data: LabeledData | None = None, models: nn.ModuleList | None = None, index: Tensor | None = None
+        self,
+        data: LabeledData | None = None,
+        models: nn.ModuleList | None = None,
+        index: Tensor | None = None,
+        *,
+        everywhere: bool = True,
     ) -> Tensor:
         """Probabilities (n, K) that the models, or some, give every example of a data set, by default the training set.
 
         Those of several models are averaged. Each process asks its models about a part, and all have the same answer.
-        `index` (n,): about these rows only.
+        `index` (n,): about these rows only. Not `everywhere`: the main process has the answer, the others their part.
         """
         data, models = self.data if data is None else data, self.models if models is None else models
         index = torch.arange(len(data)) if index is None else index
         sizes = distributed.sizes_of(len(index))
-        own = index[distributed.own_part(sizes)]
-        probability = torch.empty(len(own), self.num_classes)  # made first: kept blocks would scatter over the heap
+        own = self.ask(index[distributed.own_part(sizes)], data, models)
+        return distributed.gather(own, sizes, everywhere=everywhere)
+
+    def ask(self, index: Tensor, data: LabeledData | None = None, models: nn.ModuleList | None = None) -> Tensor:
+        """As `predict`, of the rows `index` (m,), by this process alone and for itself: (m, K)."""
+        data, models = self.data if data is None else data, self.models if models is None else models
+        probability = torch.empty(len(index), self.num_classes)  # made first: kept blocks would scatter over the heap
         done = 0
-        for rows, block in predictions(models, self.normalize, data, self.device, own):
+        for rows, block in predictions(models, self.normalize, data, self.device, index):
             probability[done : done + len(rows)] = block
             done += len(rows)
-        return distributed.gather(probability, sizes)
+        return probability
 
 
 class Method(nn.Module, ABC):

@@ -79,7 +79,9 @@ def reproduce(
     if outcome.picture is not None:
         wrote(outcome.picture, f" and {outcome.results}")
     else:
-        wrote(outcome.results, f": {len(outcome.done)} cells; the same command without --cells goes on")
+        wrote(
+            outcome.results, f": {len(outcome.done)} of {outcome.total} cells; the same command without --cells goes on"
+        )
     if publish:
         wrote(results.publish(experiment, outcome.results))
 

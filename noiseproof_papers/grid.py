@@ -21,6 +21,7 @@ class Outcome(NamedTuple):
     """What `reproduce` made."""
 
     done: list[Done]  # in the order of the experiment's cells
+    total: int  # of its cells
     table: Table | None  # with – for cells that are yet to be run; None where there is none of an unfinished grid
     picture: Path | None  # of a finished grid
     results: Path
@@ -101,7 +102,7 @@ def _written(
     }
     summary |= {"table": table, "missing": missing, "cells": records}
     files.write_text(written, json.dumps(summary, indent=1) + "\n")
-    return Outcome(done, table, None if missing else picture, written)
+    return Outcome(done, len(cells), table, None if missing else picture, written)
 
 
 def _records(logs: Iterable[Path], kind: str | None, wanted: set[str]) -> list[Record]:

@@ -52,6 +52,7 @@ STACKS += [
     "label_noise(jocor(forget_rate=0.4))",
     "crust(decoupling)",
 ]
+STACKS += ["sop(lr_u='follow', lr_v='follow')", "elr(lam='auto', beta=0.9)"]  # wait for the network
 RANDOM = ("mixup", "elr_plus")  # pair examples at random by design
 ALL = PLAIN + WRAPPED + STACKS
 TIMES = {"seconds", "examples_per_second"}

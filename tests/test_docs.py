@@ -94,7 +94,8 @@ def test_contributed_method_trains(digits: tuple[LabeledData, LabeledData]) -> N
 
 def command_lines(text: str) -> list[list[str]]:
     """The words of each `noiseproof …` line in the plain blocks of a page; brackets around options are dropped."""
-    lines = [line for fence in FENCE.finditer(text) if not fence[1] for line in fence[2].splitlines()]
+    blocks = [fence[2].replace("\\\n", " ") for fence in FENCE.finditer(text) if not fence[1]]  # long lines in one
+    lines = [line for block in blocks for line in block.splitlines()]
     plain = [re.sub(r"\[(--[^]]*)\]", r"\1", line) for line in lines if line.startswith("noiseproof ")]
     return [shlex.split(line, comments=True)[1:] for line in plain]
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from noiseproof import checks
 from noiseproof.auditing.posterior import blocks
+from noiseproof.data import label_checks
+from noiseproof.data.input_checks import as_array
 from noiseproof.errors import InputError, shown
 
 
-def parse_labels(labels: Any, class_names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def parse_labels(
+    labels: Any, class_names: tuple[str, ...] | None, name: str = "labels"
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Labels as positions (n,) int64, and the names of the classes where they have any.
 
     Args:
@@ -21,26 +27,10 @@ def parse_labels(labels: Any, class_names: Sequence[str] | None) -> tuple[np.nda
     Raises:
         InputError: they are something else, or a name is unknown.
     """
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.size == 0:
-        raise InputError(f"labels must be one label for each example, got an array of shape {array.shape}")
-    if array.dtype.kind in "iu":
-        codes = array.astype(np.int64)
-        if codes.min() < 0:
-            at = int(codes.argmin())
-            raise InputError(
-                f"labels must be numbers from 0, got {codes[at]} at position {at}; number the classes 0, 1, …"
-            )
-        return codes, None if class_names is None else tuple(map(str, class_names))
-    if array.dtype.kind not in "OUSb" or any(one is None or one != one for one in array.tolist()):
-        raise InputError(f"labels must be whole numbers or names, none of them missing, got {array.dtype}; number them")
-    texts = array.astype(str)
-    names = np.unique(texts) if class_names is None else np.array(list(map(str, class_names)))
-    place = {name: code for code, name in enumerate(names.tolist())}
-    unknown = next((name for name in texts.tolist() if name not in place), None)
-    if unknown is not None:
-        raise InputError(f"label {unknown!r} is not among the classes {', '.join(names[:20])}; add it, or relabel")
-    return np.array([place[name] for name in texts.tolist()], np.int64), tuple(names.tolist())
+    array = label_checks.label_vector(name, labels)
+    array = array.astype(str) if array.dtype.kind == "b" else array
+    codes, names = label_checks.parse_labels(name, array, class_names)
+    return codes.numpy(), names
 
 
 def names_of_columns(pred_probs: Any) -> list[str] | None:
@@ -49,13 +39,25 @@ def names_of_columns(pred_probs: Any) -> list[str] | None:
     return None if columns is None or callable(columns) else [str(name) for name in columns]
 
 
+def in_order(pred_probs: Any, class_names: Sequence[str], name: str = "pred_probs") -> Any:
+    """Predictions with their columns in the order of the classes: a table's by their names, a plain array as it is.
+
+    Raises:
+        InputError: the columns have other names, so that nobody knows whose they are.
+    """
+    columns = names_of_columns(pred_probs)
+    if columns is None:
+        return pred_probs
+    return np.asarray(pred_probs)[:, checks.columns(name, columns, list(map(str, class_names)))]
+
+
 def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_probs") -> np.ndarray:
     """Out-of-sample probabilities (n, K), as they are (float16 and memory maps are not copied), checked.
 
     Raises:
         InputError: they are not probabilities of these labels (n,).
     """
-    array = np.asanyarray(pred_probs)
+    array = as_array(name, pred_probs)
     if array.dtype.kind != "f":
         array = array.astype(np.float32) if array.dtype.kind in "iub" else array
     if array.ndim != 2 or array.dtype.kind != "f":
@@ -67,28 +69,26 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
         raise InputError(
             f"{name} has {K} columns, but the largest label is {labels.max()}; give a column for each class"
         )
-    agree = 0
+    agree = True  # all labels, so far
     for rows in blocks(n, K):
         block = np.asarray(array[rows], np.float32)
-        total = block.sum(axis=1)
-        bad = ~((block >= -1e-6).all(axis=1) & (np.abs(total - 1) <= (0.02 if array.dtype == np.float16 else 1e-3)))
+        total, least = block @ np.ones(K, np.float32), block.min(axis=1)
+        bad = ~((least >= -1e-6) & (np.abs(total - 1) <= (0.02 if array.dtype == np.float16 else 1e-3)))
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
-            what = "a NaN" if np.isnan(total[at]) else f"a sum of {total[at]:.4g}, entries from {block[at].min():.4g}"
+            what = "a NaN" if np.isnan(total[at]) else f"a sum of {total[at]:.4g}, entries from {least[at]:.4g}"
             raise InputError(
                 f"{name} must be probabilities, not negative, of sum 1 in each row; row {rows.start + at} has {what}; "
                 "pass logits through a softmax, or normalise"
             )
-        agree += int((block.argmax(axis=1) == labels[rows]).sum())
+        agree = agree and bool((block.argmax(axis=1) == labels[rows]).all())
     missing = np.flatnonzero(np.bincount(labels, minlength=K) == 0)
     if len(missing):
         raise InputError(
             f"class {missing[0]} is given to no label, though {name} has a column for it; "
             f"leave out {'its column' if len(missing) == 1 else f'the columns of all {len(missing)} such classes'}"
         )
-    if agree == n and n > 20 * K:
-        import warnings
-
+    if agree and n > 20 * K:
         warnings.warn(
             f"{name} agrees with all {n:,} labels: it looks like predictions of examples that were trained on, which "
             "find no wrong label; pass out-of-sample predictions, e.g. of cross-validation",
@@ -103,7 +103,7 @@ def parse_features(features: Any, n: int, name: str = "features") -> np.ndarray:
     Raises:
         InputError: they are something else, or not finite.
     """
-    array = np.asanyarray(features)
+    array = as_array(name, features)
     if array.ndim != 2 or array.dtype.kind not in "fiub" or len(array) != n or array.shape[1] == 0:
         raise InputError(
             f"{name} must be numbers (n, F) for n = {n:,} labels, got {array.dtype} of shape {array.shape}"

@@ -20,9 +20,12 @@ def best_f1(p: np.ndarray) -> np.ndarray:
     None where not one is expected to be wrong, Σ p < ½, and none below `LEAST`: where hardly anything is known, the
     best F1 is that of calling all labels wrong.
     """
-    order, total, at = _sorted(p)
-    count = int(np.argmax(2 * total / (at + total[-1]))) + 1 if total[-1] >= 0.5 else 0
-    return _first(order, count) & (p >= LEAST)
+    likely, whole = np.flatnonzero(p >= LEAST), p.sum(dtype=np.float64)
+    mask = np.zeros(len(p), bool)
+    if whole >= 0.5 and len(likely):
+        order, total, at = _sorted(p[likely])
+        mask[likely[order[: np.argmax(2 * total / (at + whole)) + 1]]] = True
+    return mask
 
 
 def with_precision(p: np.ndarray, precision: float) -> np.ndarray:

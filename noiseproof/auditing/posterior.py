@@ -9,7 +9,7 @@ probabilities, y the given label and T_ij the chance that an example of class i 
     P(right = i | x, y) = r_i T_iy / Σ_k r_k T_ky                                                            (4)
 
 q is what the model says of the given label, r of the right one. Of several models, q = Π p_m^(a_m) / Σ. Sure of its
-class is an example with r_i ≥ 0.9, and of each class the surest 30 % as far as r_i ≥ ½; in the first round, where r is
+class is an example with r_i ≥ 0.9, and of each class the surest tenth as far as r_i ≥ ½; in the first round, where r is
 still q, as far as it is a tenth of the way from 1/K to 1. (2) and (3) are done `ROUNDS` times. After the first round,
 of the surest below 0.9 one that carries another label j counts for T_ij by the share that (4) gives i of i and j, and
 for T_jj by the rest: a weak model errs in some of these, which is no noise of the labels. A model that knows nothing is
@@ -17,6 +17,12 @@ sure of nobody: then T is next to 1, and no label is doubted.
 
 That T is the same for all examples of a class is not so of people's labels, who err where it is hard. By taking the
 examples that are sure enough, and not the surest alone, some of the harder ones count in T.
+
+Most labels need none of the products in (3). With u = Σ_{k≠y} r_k / r_y, the odds against the given label, and
+ρ = max_{k≠y} T_ky / T_yy, raising to a power a makes of u at most (K − 1)^max(0, 1 − a) u^a (Hölder, Jensen; of several
+models the product of their powers, with a = Σ a_m), an iteration of (3) at most (1 + u₀)(1 + ρ u) − 1 with u₀ of q, as
+of T (q / Tᵀr) the y-th term alone counts, and (4) at most ρ u. Of large sets, where this bound, of p_y alone, is below
+`CERTAIN`, the label is right; to be wrong it is given a share of the bound that is found from a few of these.       (5)
 """
 
 from __future__ import annotations
@@ -33,17 +39,18 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-SURE, LEAST = 0.9, 0.3  # r from which on an example is sure of its class; the share of a class that is, at least
-STRICT, LAX = (0.98, 0.1), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
+SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
+STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
 TRUST = 0.15  # how far the estimate may be off at least, relatively: docs/audit.md
 ROUNDS, STEPS = 3, 2  # of (2) and (3); of the iteration in (3)
 HALF, SOME = 0.5, 0.1  # what r of the surest must reach; in the first round, the part of the way from 1/K to 1
-PRIOR = 20.0  # examples' worth of equal confusion in each row of T: few examples of a class do not rule out a pair
+PRIOR = 20.0, 2.0  # examples' worth of equal confusion in a row of T, or for each class: few do not rule out a pair
+CERTAIN, LARGE = 0.01, 2**24  # the bound of (5) below which a label is certain, where there are so many numbers
 MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
 _TINY = 1e-6  # the least probability a model can give
-_SAMPLE, _SAMPLE_VALUES = 50_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
-_INTERVAL_SAMPLE = 20_000
+_SAMPLE, _SAMPLE_VALUES = 20_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
 _FIT_VALUES = 2**19  # numbers, at most, that an exponent is fitted to
+_SOME = 3000  # examples by which a share is found
 _BLOCK = 2**17  # numbers worked on at once by a thread
 
 
@@ -74,6 +81,23 @@ class NoiseModel:
     def is_sure(self, parts: Sequence[np.ndarray]) -> bool:
         """Whether it is sure of the class of anybody, or next to nobody."""
         return bool((self.right(parts).max(axis=1) >= HALF).mean() >= 0.01)
+
+    @cached_property
+    def confused(self) -> np.ndarray:
+        """Of each label (K,) the largest T_ky / T_yy over the other classes k: ρ of (5)."""
+        others = ~np.eye(len(self.transition), dtype=bool)
+        return self.transition.max(axis=0, where=others, initial=0.0) / np.diag(self.transition)
+
+    def bound(self, own: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+        """What P(right ≠ given | x, given) (B,) is at most, Eq. (5), by the predictions (B,) of the given labels."""
+        K, rho = len(self.transition), self.confused[labels]
+        log_odds = sum(a * np.log((1 - p + K * _TINY) / (p + _TINY)) for a, p in zip(self.exponents, own, strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
+            start = odds = np.exp(log_odds) * _spread(K, float(self.exponents.sum()))
+            for _ in range(STEPS if K <= MOST_PAIRS else 0):
+                odds = (1 + start) * (1 + rho * odds) - 1
+            odds = (odds + K * _TINY * (1 + odds)) ** self.sharpness * _spread(K, self.sharpness)
+            return np.minimum(rho * odds, 1)
 
     def posterior(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """P(right | x, given) (B, K), Eq. (4), of predictions and labels (B,)."""
@@ -107,7 +131,7 @@ def fit(
         seed: of the sample, where there are more examples than it takes.
     """
     K = evidence[0].shape[1]
-    rows, parts = _sample(evidence, min(_SAMPLE, max(1000, _SAMPLE_VALUES // K)), seed)
+    rows, parts = _sample(evidence, seed)
     given = labels[rows]
     truth = np.full(len(rows), -1) if known is None else known[rows]
     few = slice(0, max(1000, _FIT_VALUES // K))  # the rows are in random order
@@ -156,7 +180,7 @@ def transition(
     noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)  # next to none where nobody is sure
     prior = np.full((K, K), noise / (K - 1), np.float32)
     np.fill_diagonal(prior, 1 - noise)
-    mixed = counts + PRIOR * prior
+    mixed = counts + max(PRIOR[0], PRIOR[1] * K) * prior
     return mixed / mixed.sum(axis=1, keepdims=True)
 
 
@@ -170,48 +194,72 @@ class Findings:
     joint: np.ndarray  # (K, K): how many examples of each class (rows) carry each label (columns), by expectation
 
 
-def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray]) -> Findings:
-    """Apply (1), (3) and (4) to all examples, in blocks: memory for a few of them beside what is given."""
+def judge(
+    model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], *, certain: float | None = None
+) -> Findings:
+    """Apply (1), (3) and (4) to all examples that (5) leaves open, in blocks: memory for a few beside what is given.
+
+    `certain`: below which bound nothing is computed; by default `CERTAIN` of large sets, else 0, so that all is.
+    """
     n, K = evidence[0].shape
     wrong, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
-    suggested = np.empty(n, np.int32)
-
+    suggested, known = np.empty(n, np.int32), np.empty(n, bool)
     joint, lock = np.zeros((K, K)), Lock()  # labels by right classes
+    certain = certain if certain is not None else CERTAIN if n * K > LARGE else 0.0
+    share = _share(model, labels, evidence, certain)
 
     def block(rows: slice) -> None:
-        given = labels[rows]
-        posterior = model.posterior([np.asarray(part[rows], np.float32) for part in evidence], given)
-        at = np.arange(len(given))
-        suggested[rows] = best = posterior.argmax(axis=1)
-        confidence[rows] = posterior[at, best]
+        given, at = labels[rows], np.arange(rows.stop - rows.start)
+        bound = model.bound([np.asarray(part[rows][at, given], np.float32) for part in evidence], given)
+        known[rows] = bound < certain
+        wrong[rows], suggested[rows], confidence[rows] = share * bound, given, 1 - share * bound
+        rest = np.flatnonzero(~known[rows])
+        given, at = given[rest], at[: len(rest)]
+        posterior = model.posterior([np.asarray(part[rows][rest], np.float32) for part in evidence], given)
+        suggested[rows][rest] = best = posterior.argmax(axis=1)
+        confidence[rows][rest] = posterior[at, best]
         by_label = csr_array((np.ones(len(given), np.float32), given, np.arange(len(given) + 1)), (len(given), K))
         counts = by_label.T @ posterior  # np.add.at takes three times as long as all the rest
         with lock:
             joint[...] += counts
         posterior[at, given] = 0
-        wrong[rows] = posterior.sum(axis=1)
+        wrong[rows][rest] = posterior.sum(axis=1)
 
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:  # threads of ours, or of BLAS, not both
         list(pool.map(block, blocks(n, K)))
+    rest = np.flatnonzero(known)
+    doubted = np.bincount(labels[rest], wrong[rest], K)  # these by T alone
+    others = model.reached * ~np.eye(K, dtype=bool)
+    joint += others * (doubted / np.maximum(others.sum(axis=1), _TINY))[:, None]
+    joint[np.diag_indices(K)] += np.bincount(labels[rest], minlength=K) - doubted
     return Findings(np.minimum(wrong, 1), suggested, confidence, joint.T)
 
 
+def _share(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], certain: float) -> float:
+    """Which share of the bound (5) the probability is, on average, of some examples below `certain`."""
+    rows = np.unique(np.linspace(0, len(labels) - 1, _SOME).astype(np.int64)) if certain else np.arange(0)
+    parts, at = [np.asarray(part[rows], np.float32) for part in evidence], np.arange(len(rows))
+    bound = model.bound([part[at, labels[rows]] for part in parts], labels[rows])
+    some = np.flatnonzero(bound < certain)
+    exact = model.wrong([part[some] for part in parts], labels[rows[some]])
+    return float(exact.sum() / max(float(bound[some].sum()), _TINY))
+
+
 def rate_interval(
-    labels: np.ndarray, evidence: Sequence[np.ndarray], rate: float, seed: int = 0
+    labels: np.ndarray, evidence: Sequence[np.ndarray], model: NoiseModel, rate: float, seed: int = 0
 ) -> tuple[float, float]:
-    """An interval around the estimated share of wrong labels: by other examples for T, by experience, and by chance.
+    """An interval around the share of wrong labels by a model: by other examples for T, by experience, and by chance.
 
     Which examples are sure of their class has to be assumed: the estimate is repeated with few of them (`STRICT`), so
     that only what can hardly be otherwise is noise, and with many (`LAX`). The interval reaches to both, to `TRUST` of
     the estimate at least, as it is that far off where the truth is known, and two standard errors further.
     """
-    rows, parts = _sample(evidence, _INTERVAL_SAMPLE, seed)
+    rows, parts = _sample(evidence, seed)
     given = labels[rows]
-    found, exponents = [rate * (1 - TRUST), rate * (1 + TRUST)], None
+    found = [rate * (1 - TRUST), rate * (1 + TRUST)]
     for sure, least in (STRICT, LAX):
-        model = fit(given, parts, sure=sure, least=least, exponents=exponents)
-        exponents = model.exponents
-        found.append(float(model.wrong(parts, given).mean()))
+        other = fit(given, parts, sure=sure, least=least, exponents=model.exponents)
+        found.append(float(other.wrong(parts, given).mean()))
     low, high = min(found), max(found)
     spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
     return max(0.0, low - spread[0]), min(1.0, high + spread[1])
@@ -223,9 +271,12 @@ def blocks(n: int, width: int) -> Iterator[slice]:
     return (slice(begin, min(begin + height, n)) for begin in range(0, n, height))
 
 
-def _sample(evidence: Sequence[np.ndarray], most: int, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Random rows, in random order, all where there are no more than so many; and the evidence there, in float32."""
-    rows = np.random.default_rng(seed).permutation(len(evidence[0]))[:most]
+def _sample(evidence: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Random rows, in random order, all where there are few; and the evidence there, in float32."""
+    n, K = evidence[0].shape
+    most = min(_SAMPLE, max(1000, _SAMPLE_VALUES // K))
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(n) if n <= most else rng.choice(n, most, replace=False, shuffle=True)
     return rows, [np.asarray(part[rows], np.float32) for part in evidence]
 
 
@@ -250,6 +301,11 @@ def _sharpened(r: np.ndarray, b: float) -> np.ndarray:
     log = _log(r)
     log *= np.float32(b)
     return _softmax(log)
+
+
+def _spread(num_classes: int, exponent: float) -> float:
+    """How much larger Σ x^a over the other classes may be than (Σ x)^a."""
+    return float((num_classes - 1) ** max(0.0, 1 - exponent))
 
 
 def _unmixed(q: np.ndarray, T: np.ndarray) -> np.ndarray:

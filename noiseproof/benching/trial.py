@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def trial(sets: Sets, folder: Path, device: str, cell: Cell) -> dict[str, Any]:
     A method that fails, e.g. one that diverges, is a result too: `failed`, with the sentence it failed with.
     """
     train, test = sets(cell)
+    _warm_up()
     _forget_peak()
     began = time.process_time()
     try:
@@ -121,6 +123,13 @@ def _held_out_of(folder: Path, cell: Cell) -> Path:
 def work_of(cell: Cell) -> str:
     """What a cell does, whatever budget it is counted to: equal for equal runs."""
     return key({name: value for name, value in cell.items() if name != "budget"})
+
+
+@cache
+def _warm_up() -> None:
+    """A run of no consequence: what a process does once, imports and compiling, is not the cost of its first cell."""
+    data = LabeledData(np.arange(400, dtype=np.float32).reshape(100, 4), np.arange(100) % 2)
+    fit(model="mlp(widths=[4])", data=data, method="ce", test=data, val=0.5, epochs=1, lr=1e-3)
 
 
 def _forget_peak() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,24 +21,36 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], capt
     """A table whose first column is text and whose others are figures, unless they are text too."""
     view = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     rows = list(rows)
-    for place, name in enumerate(header):
-        figures = place > 0 and all(row[place][:1] in "–0123456789" for row in rows)
-        words = [row[place] for row in rows] if figures else [word for row in rows for word in row[place].split()]
-        view.add_column(
-            name,
-            justify="right" if figures else "left",
-            style="bold" if place == 0 else None,
-            min_width=max(map(len, words), default=0),  # a figure is never broken over lines, nor a word
-        )
+    columns = [[row[place] for row in rows] for place in range(len(header))]
+    figures = [place > 0 and all(one[:1] in "–+-0123456789" for one in cells) for place, cells in enumerate(columns)]
+    least = []  # a figure is never broken over lines, nor a word
+    for name, cells, whole in zip(header, columns, figures, strict=True):
+        words = name.split() + (cells if whole else [word for cell in cells for word in cell.split()])
+        least.append(max(map(cell_len, words), default=0))
+    most = [max(map(cell_len, [name, *cells])) for name, cells in zip(header, columns, strict=True)]
+    widths = fitted(least, most, console.width - 3 * len(header) - 1)
+    for place, (name, width) in enumerate(zip(header, widths, strict=True)):
+        justify: JustifyMethod = "right" if figures[place] else "left"
+        view.add_column(name, justify=justify, style="bold" if place == 0 else None, width=width)
     for row in rows:
         view.add_row(*row)
     return view
 
 
+def fitted(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths of columns between these: the `room` that is left goes to those that lack most of theirs."""
+    widths = list(least)
+    while sum(widths) < room and any(width < full for width, full in zip(widths, most, strict=True)):
+        lacking = [full / max(width, 1) for width, full in zip(widths, most, strict=True)]
+        widths[lacking.index(max(lacking))] += 1
+    return widths
+
+
 def show(view: Table) -> None:
     """Print a table; one too wide for the terminal, or for a pipe's 80 columns, runs over rather than lose figures."""
-    needed = console.measure(view).minimum
-    console.print(view, width=max(console.width, needed), crop=False)
+    needed = sum(column.width or 0 for column in view.columns) + 3 * len(view.columns) + 1
+    view.width = needed if needed > console.width else None
+    console.print(view, crop=False)
 
 
 def print_spectrum(found: RunSpectrum) -> None:

@@ -36,15 +36,12 @@ EXAMPLES = """[bold]Examples[/bold]
 def fit(options: Options, resume: bool, quiet: bool) -> None:
     """Fit a model that does not memorise the wrong labels."""
     from noiseproof import distributed, methods
-    from noiseproof.cli.reading import read, run_folder, say_what_was_read
+    from noiseproof.cli.reading import begin
     from noiseproof.training import fit as training
     from noiseproof.training.interrupt import Interrupted
 
     method = methods.build(options["method"])
-    folder = run_folder("fit", options, method.name, resume)
-    train, test = read(options, quiet)
-    if not quiet:
-        say_what_was_read(options, train, test)
+    folder, train, test = begin("fit", options, method.name, resume, quiet)
     try:
         result = training.fit(
             data=train, test=test, out=folder, resume=resume, progress=not quiet,

@@ -29,15 +29,12 @@ def pretrain(options: Options, resume: bool, quiet: bool) -> None:
     """Pre-train a backbone without labels: SANE, MoCo, SimCLR, BYOL or i-Mix."""
     from noiseproof import distributed, pretraining
     from noiseproof.cli.console import console, table, wrote
-    from noiseproof.cli.reading import read, run_folder, say_what_was_read
+    from noiseproof.cli.reading import begin
     from noiseproof.pretraining.moco import crowded
     from noiseproof.pretraining.report import figures
 
     method = pretraining.build(options["method"])
-    folder = run_folder("pretrain", options, method.name, resume)
-    train, test = read(options, quiet, labeled=False)
-    if not quiet:
-        say_what_was_read(options, train, test)
+    folder, train, test = begin("pretrain", options, method.name, resume, quiet, labeled=False)
     caution = None if quiet or resume else crowded(method, len(train))
     if caution is not None and distributed.is_main():
         typer.echo(f"note: {caution}", err=True)

@@ -129,6 +129,17 @@ def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | 
         typer.echo(f"{text}. Network: {choose_model(options['model'], train)}.", err=True)
 
 
+def begin(
+    verb: str, options: Options, method: str, resume: bool, quiet: bool, *, labeled: bool = True
+) -> tuple[RunFolder, LabeledData, LabeledData | None]:
+    """What a run begins with: its folder, and the data, of which one line tells."""
+    folder = run_folder(verb, options, method, resume)
+    train, test = read(options, quiet, labeled=labeled)
+    if not quiet:
+        say_what_was_read(options, train, test)
+    return folder, train, test
+
+
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:
     """The folder of a run of `fit` or `pretrain`: the one asked for, or a new one; free, unless it is resumed."""
     from noiseproof import distributed

@@ -62,10 +62,10 @@ def nearest_to_centre(
     checks.integer("seed", seed, 0)
     members = group_members(groups, len(rows))
     sizes = group_sizes(k, [len(member) for member in members])
-    generator = np.random.default_rng(seed)
     picked, cost = [np.empty(0, np.int64)], 0.0
-    for member, size in zip(members, sizes, strict=True):
+    for group, (member, size) in enumerate(zip(members, sizes, strict=True)):
         if size:
+            generator = np.random.default_rng([seed, group])  # its own: groups may be solved in several places
             tried = rows[_some(member, candidates, generator)] if given is None else given
             order, spent = _nearest(rows[member], tried, size)
             picked.append(member[order])

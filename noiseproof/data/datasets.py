@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from noiseproof.data.images import pixels
 from noiseproof.data.input_checks import as_array, parse_inputs
 from noiseproof.data.packing import Packed
-from noiseproof.data.sources import InputSource
+from noiseproof.data.sources import InputSource, stand_back
 from noiseproof.errors import InputError, reason, shown
 
 LABEL_KEYS = ("label", "labels", "target", "targets", "class", "y")
@@ -163,7 +163,7 @@ class DatasetInputs(InputSource):
             return
         loader: Any = DataLoader(
             _Batches(self, [rows.tolist() for rows in batches]), batch_size=None, shuffle=False,
-            num_workers=self.workers, prefetch_factor=READ_AHEAD,
+            num_workers=self.workers, prefetch_factor=READ_AHEAD, worker_init_fn=stand_back,
             generator=torch.Generator().manual_seed(0),  # else it would draw from the run's random state
         )  # fmt: skip
         try:

@@ -128,6 +128,9 @@ def decode_image(
     from PIL import Image, ImageOps
 
     width_height = (size[1], size[0])
+    if isinstance(encoded, Path):
+        with suppress(OSError):  # the long way says what is wrong with it
+            encoded = encoded.read_bytes()
     if isinstance(encoded, bytes):
         frame, own = _jpeg_frame(encoded)
         if frame == size and mode in (None, own):

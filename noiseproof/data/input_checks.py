@@ -67,22 +67,39 @@ def repeated(values: Iterable[Any]) -> tuple[int, int] | None:
     return None
 
 
-def check_ids(ids: Sequence[Any], n: int) -> list[Any]:
+def check_ids(ids: Sequence[Any], n: int, of: str = "inputs") -> list[Any]:
     """`n` distinct ids as a list."""
     array = items("ids", ids)
     for row, one in enumerate(array):
         try:
-            hash(one)
-        except TypeError:
+            hash(one), str(one)
+        except Exception:  # whatever a stranger's may raise
             raise InputError(f"ids must be texts or numbers, got {shown(one)} at row {row}; pass plain ids") from None
     if len(array) != n:
-        raise InputError(f"ids holds {len(array)} values but inputs holds {n} rows; pass one id per row, or none")
-    if twice := repeated(array):
+        raise InputError(f"ids holds {len(array)} values but {of} holds {n} rows; pass one id per row, or none")
+    if twice := repeated(map(str, array)):  # as which they are written
         i, j = twice
         raise InputError(
             f"ids must be distinct, got {shown(array[i])} at rows {i} and {j}; make them unique or leave them out"
         )
     return array
+
+
+def check_rows(name: str, index: Any, n: int) -> np.ndarray:
+    """Positions among n examples, or a mask (n,) of them, as positions (m,) int64."""
+    array = as_array(name, index)
+    if array.dtype.kind == "b":
+        if array.shape != (n,):
+            raise InputError(f"{name} is a mask of shape {array.shape} but the data holds {n} examples")
+        array = np.flatnonzero(array)
+    if array.size == 0:
+        raise InputError(f"{name} is empty; pass at least one example")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be whole numbers (m,), got {array.dtype} of shape {array.shape}")
+    bad = np.flatnonzero((array < 0) | (array >= n))
+    if len(bad):
+        raise InputError(f"{name} must lie in 0..{n - 1}, got {array[bad[0]]} at position {bad[0]}")
+    return array.astype(np.int64)
 
 
 def check_weights(weights: Any, n: int) -> Tensor:

@@ -14,9 +14,9 @@ from noiseproof import checks
 from noiseproof.data.input_checks import (
     TEXT,
     are_stacked,
-    as_array,
     check_feature_names,
     check_ids,
+    check_rows,
     check_shape,
     check_weights,
     columns_of,
@@ -154,7 +154,7 @@ class LabeledData:
 
         Large or lazy inputs are shared, not copied.
         """
-        rows = self._positions(index)
+        rows = torch.from_numpy(check_rows("index", index, len(self)))
         return self._with(
             inputs=select(self.inputs, rows),
             labels=self.labels.index_select(0, rows),
@@ -279,23 +279,6 @@ class LabeledData:
         """The same data with its positions as ids, where it has none: they survive splits."""
         ids = list(range(len(self))) if self.ids is None else self.ids
         return self._with(ids=ids)
-
-    def _positions(self, index: Any) -> Tensor:
-        """An index or a mask as positions (m,) int64, checked."""
-        array = as_array("index", index)
-        n = len(self)
-        if array.dtype.kind == "b":
-            if array.shape != (n,):
-                raise InputError(f"index is a mask of shape {array.shape} but the data holds {n} examples")
-            array = np.flatnonzero(array)
-        if array.size == 0:
-            raise InputError("index is empty; a subset needs at least one example")
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InputError(f"index must be whole numbers (m,), got {array.dtype} of shape {array.shape}")
-        bad = np.flatnonzero((array < 0) | (array >= n))
-        if len(bad):
-            raise InputError(f"index must lie in 0..{n - 1}, got {array[bad[0]]} at position {bad[0]}")
-        return torch.from_numpy(array.astype(np.int64))
 
 
 def is_table(inputs: Any) -> TypeGuard[Table]:

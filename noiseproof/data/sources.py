@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +19,7 @@ from torch import Tensor
 COPY_LIMIT = 64 << 20  # bytes: a subset of a smaller tensor is copied, of a larger one it is a view by index
 
 AHEAD = 2  # batches that are read while another is used
+_BEHIND = 5  # niceness of who reads them: a third of the loop's share of a core that both want
 
 
 class InputSource(ABC):
@@ -49,7 +53,7 @@ class InputSource(ABC):
 
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """What `take` gives for one batch after another, read ahead in a thread."""
-        reader, reading = ThreadPoolExecutor(1), deque[Future[Tensor]]()
+        reader, reading = ThreadPoolExecutor(1, initializer=stand_back), deque[Future[Tensor]]()
         try:
             for rows in batches:
                 reading.append(reader.submit(self.take, rows))
@@ -59,6 +63,17 @@ class InputSource(ABC):
                 yield reading.popleft().result()
         finally:
             reader.shutdown(cancel_futures=True)
+
+
+def stand_back(*_: object) -> None:
+    """Let whoever reads ahead, this thread and those it starts, or this process, leave the core to the loop.
+
+    A batch is asked for in the moment that the loop has work of its own: at equal rights both would be late, with the
+    cores idle afterwards. Other systems than Linux have no such rights of a thread.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.nice(_BEHIND)
 
 
 Inputs: TypeAlias = Tensor | InputSource

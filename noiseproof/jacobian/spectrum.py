@@ -145,5 +145,5 @@ def plot_spectrum(spectra: Mapping[str, Spectrum], path: Path, *, title: str = "
         axis.axhline(ratio * values[0], color=colour, lw=1, ls=":")
     name_axes(axis, title, "rank", "singular value")
     faint_grid(axis)
-    axis.legend(fontsize=9, frameon=False)
+    axis.legend(loc="upper right", fontsize=9, frameon=False)
     figure.savefig(path, dpi=130, format="png")

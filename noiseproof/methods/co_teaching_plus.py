@@ -6,6 +6,8 @@ against Label Corruption?", ICML 2019.
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
@@ -21,11 +23,16 @@ def co_teaching_plus_loss(
 
     Logits (B, K) twice, label (B,) and weight (B,) to two scalars, 0 where they agree on all (Algorithm 1).
     """
-    rows = disagreement(logits1, logits2).nonzero().squeeze(1)  # (m,)
-    if len(rows) == 0:
-        return 0 * logits1.sum(), 0 * logits2.sum()
-    weight = None if weight is None else weight[rows]
-    return co_teaching_loss(logits1[rows], logits2[rows], label[rows], max(1, round(rate * len(rows))), weight)
+    apart = disagreement(logits1, logits2)  # (B,)
+    keep = (apart.sum() * rate).round().clamp_min(1)  # a tensor: no step waits for the number
+    first, second = (F.cross_entropy(logits, label, reduction="none") for logits in (logits1, logits2))  # (B,) each
+    losses = []
+    for own, other in ((first, second), (second, first)):
+        order = other.detach().masked_fill(~apart, torch.inf).argsort(stable=True)
+        chosen = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device)) < keep
+        share = (chosen & apart).to(own.dtype) / keep.to(own.dtype)
+        losses.append((share * (own if weight is None else own * weight)).sum())
+    return losses[0], losses[1]
 
 
 class CoTeachingPlus(Method):

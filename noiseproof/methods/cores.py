@@ -100,12 +100,13 @@ class CORES(Method):
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         warmup = _warmup.length(self.warmup, run.epochs)
         each, beta = losses(logits), strength(run.epoch, warmup, self.beta)
-        kept = sieve(each, batch.label) | (run.epoch < _SIEVE * warmup)  # (B,)
+        all_kept = run.epoch < _SIEVE * warmup
+        kept = sieve(each, batch.label) | all_kept  # (B,)
         everyone = batch.gather(kept)  # (size,)
         self.kept[batch.gathered().index] = everyone
         regularized = cores(each, batch.label, self.share, beta) / (1 + beta)
         loss = batch.mean(regularized * kept) * batch.size / everyone.sum().clamp_min(1)
-        if self.consistency == 0 or bool(everyone.all()):
+        if self.consistency == 0 or all_kept:
             return loss
         other = checks.single(run.model(batch.views[1])).log_softmax(dim=1)  # (B, K)
         apart = F.kl_div(other, logits.detach().softmax(dim=1), reduction="none").sum(dim=1)  # (B,)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checks, distributed
-from noiseproof.coreset import facility_location
+from noiseproof.coreset import facility_location, parts
 from noiseproof.coreset.gradients import feature_gradients, last_layer_gradients
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError
@@ -159,10 +159,30 @@ class CRUST(Wrapper):
     def _select(self, run: Run) -> None:
         """Choose the examples of the epochs to come."""
         label = run.data.labels.cpu()  # (n,)
-        rows, guess = self._gradients(run, label)
-        fraction = max(_LEAST, float((guess == label).float().mean())) if self.fraction == "auto" else self.fraction
-        groups = (label if self.by == "label" else guess).unique(return_inverse=True)[1]
-        share = float(fraction)
+        if self.by == "label":
+            groups = label.unique(return_inverse=True)[1]
+            place = parts.of_groups(groups)  # (n,)
+            own = parts.mine(place)  # (m,)
+            rows, guess = self._gradients(run, label, own)
+        else:  # who belongs together is known when all have been asked
+            predicted = run.predict()  # (n, K)
+            groups = predicted.argmax(dim=1).unique(return_inverse=True)[1]
+            place = parts.of_groups(groups)
+            own = parts.mine(place)
+            rows, guess = last_layer_gradients(predicted[own], label[own]), predicted[own].argmax(dim=1)
+        right = parts.total((guess == label[own]).sum())
+        agreed = float(torch.tensor(right) / len(label))
+        share = max(_LEAST, agreed) if self.fraction == "auto" else float(self.fraction)
+        self.owner.copy_(parts.gathered(self._owners(rows, share, groups[own], own), place))
+        self.chosen.copy_(self.owner == torch.arange(len(label), device=self.owner.device))
+        self.times += self.chosen
+        self.rounds += 1
+        self._clusters = None
+
+    def _owners(self, rows: Tensor, share: float, groups: Tensor, own: Tensor) -> Tensor:
+        """The selected example that stands for each (m,), of examples at `own` (m,) and their gradients; −1: none."""
+        if len(rows) == 0:
+            return own
         if self.variant == "authors":
             coreset = facility_location(rows, share, algorithm="central", groups=groups)
         elif self.selection == "smallest":
@@ -172,21 +192,17 @@ class CRUST(Wrapper):
         else:
             algorithm = "central" if self.selection == "central" else "auto"
             coreset = facility_location(rows, share, algorithm=algorithm, groups=groups)
-        self.chosen.zero_()
-        self.chosen[coreset.indices.to(self.chosen.device)] = True
-        owner = torch.where(coreset.assignment >= 0, coreset.indices[coreset.assignment.clamp_min(0)], -1)
-        self.owner.copy_(owner)
-        self.times += self.chosen
-        self.rounds += 1
-        self._clusters = None
+        chosen = own[coreset.indices]
+        return torch.where(coreset.assignment >= 0, chosen[coreset.assignment.clamp_min(0)], -1)
 
-    def _gradients(self, run: Run, label: Tensor) -> tuple[Tensor, Tensor]:
-        """What examples are selected by (n, D), and the classes that the network predicts (n,)."""
+    def _gradients(self, run: Run, label: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """What the examples `own` (m,) are selected by (m, D), and the classes that the network predicts (m,)."""
         if self.variant == "ours":
-            predicted = run.predict()  # (n, K)
-            return last_layer_gradients(predicted, label), predicted.argmax(dim=1)
+            predicted = run.ask(own)  # (m, K)
+            return last_layer_gradients(predicted, label[own]), predicted.argmax(dim=1)
         model = as_backbone(run.model, "variant='authors'")
         assert run.inputs is not None
+        keeps = torch.zeros(len(label), dtype=torch.bool).index_fill_(0, own, True)
         found = []
         with in_mode(run.model, training=True):  # as theirs, which also moves the running statistics
             for block in torch.arange(len(label)).tensor_split(-(-len(label) // run.batch_size)):
@@ -194,7 +210,8 @@ class CRUST(Wrapper):
                 part = block[distributed.own_part(sizes)]
                 rows, logits = feature_gradients(model, run.inputs(part)[0], label[part].to(run.device))
                 distributed.average(distributed.running_statistics(run.model))
-                found.append([distributed.gather(one, sizes).cpu() for one in (rows, logits.argmax(dim=1))])
+                whole = (distributed.gather(one, sizes).cpu() for one in (rows, logits.argmax(dim=1)))
+                found.append([one[keeps[block]] for one in whole])
         rows, guess = (torch.cat(parts) for parts in zip(*found, strict=True))
         return rows, guess
 

@@ -97,8 +97,8 @@ class RefineLoss(nn.Module):
             InputError: a malformed batch, or an epoch below 0.
         """
         logits = checks.logits_and_label(logits, label)
-        if other is not None and other.shape != logits.shape:
-            raise InputError(f"other must have the shape of logits, {tuple(logits.shape)}, got {tuple(other.shape)}")
+        if other is not None and not (checks.is_dense(other) and other.shape == logits.shape):
+            raise InputError(f"other must be logits, too, {checks.describe(logits)}, got {checks.describe(other)}")
         mu = confidence(checks.number("epoch", epoch, 0), self.ramp, self.m1, self.m2)
         guess = logits if other is None else checks.single(other)
         return checks.reduce(refine_loss(logits, refined_label(guess, label, mu, self.sharpness)), self.reduction)

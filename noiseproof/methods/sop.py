@@ -104,7 +104,7 @@ class SOPLoss(NoiseOptions, nn.Module):
 
     def step(self, lr: float | None = None) -> None:
         """Move u and v of the last examples; `lr`: the network's learning rate, for the paper's rates."""
-        self.model.step(lr)
+        self.model.step(None if lr is None else checks.number("lr", lr, 0))
 
     def noise(self) -> Tensor:
         """How much of each example's label, as last seen, is noise: u² (n,), in [0, 1]."""
@@ -116,7 +116,10 @@ class SparseOverParameterization(NoiseOptions, Method):
 
     paper = "Liu et al. 2022"
     rows = ("noise.u", "noise.v")
-    plans = True  # u and v have moved by half of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.plans = "auto" in (self.lr_u, self.lr_v)  # these have moved u and v by half of the epochs
 
     def start(self, run: Run) -> None:
         visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))

@@ -165,9 +165,8 @@ class NoiseModel(nn.Module):
 
     def follow(self, index: Tensor, label: Tensor, v: Tensor) -> None:
         """Set v² of the rows `index` to those of v (B, K), of repeated rows to their mean, and u² = 1 − t_y."""
-        rows, group = index.unique(return_inverse=True)
-        total = torch.zeros(len(rows), v.shape[1], device=v.device).index_add_(0, group, v.square().float())  # (m, K)
-        self.v[rows] = (total / group.bincount()[:, None]).sqrt()
+        same = (index[:, None] == index).to(self.v)  # (B, B)
+        self.v[index] = (same @ v.square().to(self.v) / same.sum(dim=1, keepdim=True)).sqrt()
         given = mean_prediction(self.v[index]).gather(1, label[:, None]).squeeze(1)  # (B,)
         self.u.view(-1)[self._place(index, label)] = (1 - given).clamp_min(0).sqrt()
 

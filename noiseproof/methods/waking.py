@@ -3,13 +3,13 @@
 A network that has not begun to memorise needs no protection from it. To hold it back then, as `elr` and `sop` do, costs
 what it would have learned next; and of the labels that it contradicts by then, most are right. With
 
-    a    the share of the labels shown that the network agreed with at their last visit, before the step,
-    a₀   the share of labels held out that it agrees with,
-    φ = (a − a₀) / (1 − a₀)
+    m    the mean of p_y, the probability of the label, over the examples shown, at their last visit, before the step,
+    m₀   the mean of p_y over labels held out,
+    φ = (m − m₀) / (1 − m₀)
 
-φ is the share of what it would contradict unseen that it takes over once shown: 0 as long as what it learns holds for
-all examples alike, 1 where it knows every label by heart, and in between near the share of wrong labels memorised. A
-method wakes up, for good, when a exceeds what φ = 0.2 makes of it by the standard error of a₀.
+φ is the share of what it would doubt unseen that it takes over once shown: 0 as long as what it learns holds for all
+examples alike, 1 where it knows every label by heart. A method wakes up, for good, when φ exceeds 0.05 by the standard
+error of m₀. (Probabilities tell sooner than the share of labels agreed with, which is known to half their precision.)
 
 From then on a label counts as contradicted where the mean prediction t over its visits prefers another class to it by
 more than 3/10 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
@@ -22,7 +22,6 @@ telling, and the method is awake from the start.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +32,7 @@ from noiseproof import checks
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
-_MEMORISED = 0.2  # φ at which to wake up
+_MEMORISED = 0.05  # φ at which to wake up
 _CLEARLY, _LEAST = 0.3, 0.1  # of the margin by which it prefers labels it agrees with; and never less
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
 
@@ -65,8 +64,7 @@ class Waking(nn.Module):
 
     awake: Tensor  # () bool
     watching: Tensor  # (n,) bool
-    visits: Tensor  # (2,) since the last comparison: of examples that are trained on, and that stand watch
-    agreed: Tensor  # (2,) at how many of them the network agreed with the label
+    sums: Tensor  # (2, 3) since the last comparison, of examples shown and watching: visits, p_y, p_y²
     sure: Tensor  # () the margin by which mean predictions prefer the labels they agree with, over the last n visits
 
     def __init__(self, num_examples: int, generator: torch.Generator, *, val: int = 0, automatic: bool = True) -> None:
@@ -77,9 +75,8 @@ class Waking(nn.Module):
         if count >= _FEWEST:
             watching[torch.randperm(num_examples, generator=generator)[:count]] = True
         self.register_buffer("watching", watching)
-        self.register_buffer("awake", torch.tensor(not automatic or (not val and count < _FEWEST)))
-        self.register_buffer("visits", torch.zeros(2, dtype=torch.int64))
-        self.register_buffer("agreed", torch.zeros(2, dtype=torch.int64))
+        self.register_buffer("awake", torch.tensor(not automatic or (val or count) < _FEWEST))
+        self.register_buffer("sums", torch.zeros(2, 3))
         self.register_buffer("sure", torch.zeros(()))
 
     def see(
@@ -98,22 +95,19 @@ class Waking(nn.Module):
         """
         if not self.automatic:
             return torch.ones_like(label, dtype=p.dtype)
-        agreed, against, at = (p.detach().argmax(dim=1) == label).long(), margins(mean.detach(), label)[0], index
+        given, against, at = p.detach().gather(1, label[:, None]).squeeze(1), margins(mean.detach(), label)[0], index
         if gather is not None:
-            agreed, against, at = gather(agreed), gather(against), gather(index)
-        if (against < 0).any():
-            sure = -against[against < 0].mean().to(self.sure)
-            self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)))
-        if self.awake:
-            return torch.ones_like(label, dtype=p.dtype)
-        watching = self.watching[at]  # (B,)
-        groups = torch.stack([~watching, watching])  # (2, B)
-        self.visits += groups.sum(dim=1)
-        self.agreed += (groups * agreed).sum(dim=1)
-        if not self.val and int(self.visits.sum()) >= len(self.watching):
-            seen, visits = int(self.agreed[1]), int(self.visits[1])
-            self._compare(seen / max(visits, 1), int(self.watching.sum()))
-        return (~self.watching[index]).to(p.dtype)
+            given, against, at = gather(given), gather(against), gather(index)
+        given, against = (one.to(self.sums).nan_to_num(0.0) for one in (given, against))  # (size,), (size,)
+        agreed = (against < 0).to(against)  # (size,)
+        sure = -(against * agreed).sum() / agreed.sum().clamp_min(1)
+        self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)) * agreed.amax())
+        watching = self.watching[at]  # (size,)
+        groups = torch.stack([~watching, watching]).to(given)  # (2, size)
+        self.sums += groups @ torch.stack([torch.ones_like(given), given, given.square()], dim=1)
+        if not self.val:
+            self._compare(*_mean_and_error(self.sums[1]), due=self.sums[:, 0].sum() >= len(self.watching))
+        return (self.awake | ~self.watching[index]).to(p.dtype)
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """Whether mean predictions (B, K) clearly contradict labels (B,), and the classes they name: (B,), (B,).
@@ -125,17 +119,28 @@ class Waking(nn.Module):
 
     def before_epoch(self, run: Run) -> None:
         """With a validation set, compare after each epoch."""
-        if self.val and not self.awake and run.history:
-            self._compare(run.history[-1]["val_accuracy"], self.val)
+        if self.val and not self.awake and run.epoch > 0:
+            assert run.val is not None
+            given = run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)  # (m,)
+            sums = torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)  # (3,)
+            self._compare(*_mean_and_error(sums.to(self.sums)), due=torch.ones_like(self.awake))
 
-    def _compare(self, unseen: float, count: int) -> None:
-        """Wake up, if the agreement at the visits since the last call tells so; `unseen` is that of `count` others."""
-        agreement = int(self.agreed[0]) / max(int(self.visits[0]), 1)
-        error = math.sqrt(unseen * (1 - unseen) / count)
-        self.awake.fill_(agreement > unseen + _MEMORISED * (1 - unseen) + error)
-        self.visits.zero_()
-        self.agreed.zero_()
+    def _compare(self, unseen: Tensor, error: Tensor, due: Tensor) -> None:
+        """If due, wake up where m of the visits since then tells so; `unseen` is m₀, with its standard error. All ().
+
+        No branch: that would wait for the device in each step.
+        """
+        shown = self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
+        self.awake |= due & (shown > unseen + _MEMORISED * (1 - unseen) + error)
+        self.sums.masked_fill_(due, 0.0)
 
     def figures(self) -> dict[str, float]:
         """1 once awake, for the history."""
         return {"awake": float(self.awake)} if self.automatic else {}
+
+
+def _mean_and_error(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard error of values of which sums (3,) has the count, the sum and the sum of squares: (), ()."""
+    count = sums[0].clamp_min(1)
+    mean = sums[1] / count
+    return mean, ((sums[2] / count - mean.square()).clamp_min(0) / count).sqrt()

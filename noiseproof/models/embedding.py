@@ -7,7 +7,6 @@ images.
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from noiseproof.errors import InputError
 from noiseproof.models.efficientnet import NORMALIZATION, EfficientNetLite0
 from noiseproof.models.inference import block_size
 
-VARIABLE = "NOISEPROOF_CACHE"
 _SIZE = 96  # pixels
 
 
@@ -38,7 +36,7 @@ def imagenet_features(data: LabeledData, *, size: int = _SIZE, progress: Progres
     """
     if not data.is_image or data.input_shape[0] not in (1, 3):
         raise InputError(f"features of ImageNet are for images in grey or colour, the inputs are {data.input_shape}")
-    path = cache_folder() / f"{checksum(data)}-efficientnet_lite0-{size}.npy"
+    path = files.cache_folder() / f"{checksum(data)}-efficientnet_lite0-{size}.npy"
     if path.is_file():
         return np.load(path, allow_pickle=False)
     network = EfficientNetLite0((3, size, size), 2, pretrained=True).eval()
@@ -53,10 +51,6 @@ def imagenet_features(data: LabeledData, *, size: int = _SIZE, progress: Progres
             progress(int(rows[-1]) + 1, len(data))
     files.write_atomically(path, lambda temporary: _save(temporary, found))
     return found
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "noiseproof")
 
 
 def checksum(data: LabeledData) -> str:

@@ -96,7 +96,7 @@ def _plot_probes(axis: Any, at_random: dict[str, float], probed: list[dict[str, 
         values = [100 * record[key] for record in probed]
         axis.plot(epochs, values, color=colour, lw=1.6, marker=".", label=title)
         axis.axhline(100 * at_random[key], color=colour, lw=1, ls=":", label=f"{title}, random weights")
-    axis.legend(fontsize=8, frameon=False)
+    axis.legend(loc="lower right", fontsize=8, frameon=False)
 
 
 def principal_components(features: Tensor, count: int = 2) -> Tensor:

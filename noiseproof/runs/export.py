@@ -71,13 +71,14 @@ def export(
     Raises:
         InputError: a network that cannot be exported, or a file that does not do as the network does.
     """
-    path = Path(path)
+    path = checks.path("path", path)
     checks.boolean("softmax", softmax)
     checks.choice("dtype", dtype, DTYPES)
     if path.suffix not in (*_FORMATS, ".safetensors"):
         known = ", ".join((*_FORMATS, ".safetensors"))
         torchscript = "; TorchScript is deprecated by PyTorch" if path.suffix in (".pt", ".pth", ".pts", ".ts") else ""
-        raise InputError(f"{path} must end in one of {known}{torchscript}; name it so, e.g. {path.with_suffix('.pt2')}")
+        named = path.with_suffix(".pt2") if path.name else "model.pt2"
+        raise InputError(f"{path} must end in one of {known}{torchscript}; name it so, e.g. {named}")
     if isinstance(trained, str | Path):
         trained = _load(trained, model, path.suffix == ".safetensors")
     if not isinstance(trained, Predictor | Features):
@@ -140,7 +141,7 @@ def load_encoder(path: str | Path) -> Callable[[Any], np.ndarray]:
     """
     from noiseproof.data.table import TableEncoder
 
-    path = Path(path)
+    path = checks.path("path", path)
     if not path.is_file():
         raise InputError(f"there is no {path}; pass the .encoder.json that export wrote beside the network")
     try:

@@ -9,7 +9,7 @@ import json
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ RESULTS = (
     "summary.json", "model.safetensors", "labels.parquet", "evidence.npz", "curves.png", "report.html",
     "backbone.safetensors", "embedding.png", "neighbours.png",
 )  # fmt: skip
-Restore = Callable[[Path, dict[str, Any], list[dict[str, Tensor]]], None]
+Restore = Callable[[Path, dict[str, Any], Sequence[dict[str, Tensor]]], None]
 _SCALAR = str | int | float | bool | None
 _CONFIG = {"call": {...: object}, "command": (None, {...: _SCALAR}), "notes": {...: object}}
 
@@ -76,6 +76,19 @@ def _inputs_crc(data: LabeledData) -> int:
     for block in rows.split(4096):
         crc = zlib.crc32(data.take(block).contiguous().numpy().tobytes(), crc)
     return crc
+
+
+class Parts(Sequence[dict[str, Tensor]]):
+    """What processes have written beside a checkpoint, each its part; read when it is asked for."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: Any) -> Any:
+        return checkpoint.load(self.paths[i])
 
 
 class RunFolder:
@@ -222,9 +235,10 @@ class RunFolder:
 
     def _restored(self, path: Path, restore: Restore) -> dict[str, Any]:
         state = checkpoint.load(path)
-        structure.check(path, [state.get("parts"), state.get("step")], [range(2**16), range(2**53)])
+        first = {key: state[key] for key in ("parts", "step") if key in state}
+        structure.check(path, first, {"parts": range(2**16), "step": range(2**53)})
         count, step = state["parts"], state["step"]
-        restore(path, state, [checkpoint.load(self._part(step, one, count)) for one in range(count)])
+        restore(path, state, Parts([self._part(step, one, count) for one in range(count)]))
         self._steps = [step]
         return state
 

@@ -19,6 +19,7 @@ import numpy as np
 from noiseproof import checks, files
 from noiseproof.auditing import decision, posterior
 from noiseproof.auditing.calibration import Reliability, reliability
+from noiseproof.data.input_checks import check_rows
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -153,7 +154,10 @@ class LabelReport:
 
     def soft_labels(self, rows: Any = None) -> np.ndarray:
         """The probability (m, K) of each class to be the right one, of some examples, by default of all."""
-        rows = np.arange(len(self)) if rows is None else np.asarray(rows)
+        rows = np.arange(len(self)) if rows is None else check_rows("rows", rows, len(self))
+        own, again = np.unique(rows, return_inverse=True)
+        if len(own) < len(rows):
+            return self.soft_labels(own)[again]
         soft = np.zeros((len(rows), len(self.class_names)), np.float32)
         place = np.full(len(self), -1)
         place[rows] = np.arange(len(rows))
@@ -253,20 +257,21 @@ class LabelReport:
             tables.append(rows)
         table = pa.concat_tables([pa.table(dict(rows)) for rows in tables], promote_options="default")
         table = table.sort_by([("probability_wrong", "descending")])
-        files.write_atomically(Path(path), lambda temporary: pq.write_table(table, temporary))
+        files.write_atomically(checks.path("path", path), lambda temporary: pq.write_table(table, temporary))
 
     def to_html(self, path: str | Path) -> None:
         """Write the answer as one self-contained page, atomically."""
         from noiseproof.runs.audit_page import write_audit_page
 
-        write_audit_page(Path(path), self)
+        write_audit_page(checks.path("path", path), self)
 
     def save(self, folder: str | Path, command: dict[str, Any] | None = None) -> None:
         """Write labels.parquet, audit.json and report.html to a folder."""
-        self.to_parquet(Path(folder) / "labels.parquet")
+        folder = checks.path("folder", folder)
+        self.to_parquet(folder / "labels.parquet")
         text = json.dumps({"command": command, **self.summary()}, indent=2)
-        files.write_text(Path(folder) / SUMMARY, text + "\n")
-        self.to_html(Path(folder) / "report.html")
+        files.write_text(folder / SUMMARY, text + "\n")
+        self.to_html(folder / "report.html")
 
     def apply(self, data: LabeledData, *, confidence: float = 0.0) -> LabeledData:
         """The data under corrected labels: the suggestion where the advice is to relabel, with that confidence or more.
@@ -274,6 +279,7 @@ class LabelReport:
         Raises:
             InputError: it is other data than was audited.
         """
+        checks.require(hasattr(data, "with_labels"), "data", data, "the LabeledData that was audited")
         if len(data) != len(self) or not np.array_equal(data.labels.numpy(), self.labels):
             raise InputError(
                 f"the report is of {len(self):,} labels, and not those of this data ({len(data):,}); audit it again"

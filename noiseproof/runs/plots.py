@@ -105,7 +105,7 @@ def loss_histogram(axis: Any, losses: np.ndarray, wrong: np.ndarray | None) -> N
                 axis.plot(x, count * density, color=colour, lw=1.6, label=f"{name} of two modes")
     axis.set_yscale("log")
     axis.set_ylim(0.6, 3 * np.histogram(shown, bins)[0].max())
-    axis.legend(fontsize=8, frameon=False)
+    axis.legend(loc="upper right", fontsize=8, frameon=False)
 
 
 def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | None = None, columns: int = 4) -> None:

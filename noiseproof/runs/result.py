@@ -34,7 +34,8 @@ class FitResult:
     """The outcome of a run.
 
     `history` has a record for each epoch; `summary()` the three figures worth reporting: the last epoch, the best epoch
-    by (noisy) validation accuracy, and the model that was kept.
+    by (noisy) validation accuracy, and the model that was kept. Under torchrun, what it says of single examples
+    (`beliefs`, `split`, `losses`, `report`) is in the main process alone; in the others it is None.
     """
 
     run: Run

@@ -12,6 +12,8 @@ from noiseproof import checks
 from noiseproof.auditing import arrays, posterior
 from noiseproof.auditing import features as by_features
 from noiseproof.auditing.features import Counted
+from noiseproof.data.input_checks import as_array, check_ids, items
+from noiseproof.data.label_checks import check_class_names
 from noiseproof.errors import InputError, shown
 from noiseproof.runs.label_report import LabelReport, Part, assemble
 
@@ -68,6 +70,7 @@ def audit(
     """
     how = {"precision": precision, "recall": recall, "top": top, "threshold": threshold}
     checks.integer("seed", seed, 0)
+    checks.require(progress is None or callable(progress), "progress", progress, "a function of (done, total), or None")
     if isinstance(getattr(what, "report", None), LabelReport):  # of a finished run
         if pred_probs is not None or features is not None or model is not None:
             raise InputError("a finished run is audited by itself; pass its data to audit it by something else")
@@ -82,19 +85,20 @@ def audit(
         ids = data.ids if ids is None else ids
         truth = None if data.true_labels is None else data.true_labels.numpy()
     else:
-        named = class_names or next((own for one in tables if (own := arrays.names_of_columns(one))), None)
-        if class_names is None and named is not None:  # whole numbers may be names of columns
-            what = np.asarray(what).astype(str)
+        named = check_class_names(class_names)
+        columns = next((own for one in tables if (own := arrays.names_of_columns(one))), None)
+        if named is None and columns is not None:  # whole numbers may be names of columns
+            named, what = tuple(columns), as_array("labels", what).astype(str)
         labels, found = arrays.parse_labels(what, named)
         names, truth = found or (), None
     if true_labels is not None:
-        truth, _ = arrays.parse_labels(true_labels, names or None)
-    for name, one in (("true_labels", truth), ("ids", ids)):
-        if one is not None and len(one) != len(labels):
-            raise InputError(f"{name} has {len(one):,} entries for {len(labels):,} labels; give one for each")
-    if ids is not None and len(set(map(str, ids))) != len(labels):
-        raise InputError("ids must be different from each other; name each example once")
+        truth, _ = arrays.parse_labels(true_labels, names or None, "true_labels")
+        if len(truth) != len(labels):
+            raise InputError(f"true_labels has {len(truth):,} entries for {len(labels):,} labels; give one for each")
+    if ids is not None:
+        ids = check_ids(ids, len(labels), "labels")
     about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
+    tables = [arrays.in_order(one, names) for one in tables] if names else tables
     evidence = [arrays.parse_predictions(one, labels) for one in tables]
     if model is not None:
         if data is None:
@@ -141,7 +145,7 @@ def from_predictions(
     model = posterior.fit(labels, evidence, known=known, seed=seed)
     part = Part(np.arange(len(labels)), model, evidence)
     report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
-    report.interval = posterior.rate_interval(labels, evidence, report.noise_rate, seed)
+    report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
     if not model.is_sure([part[:_SOME] for part in evidence]):
         warnings.warn(
             "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "
@@ -210,14 +214,12 @@ def _features(data: LabeledData | None, features: Any, n: int, progress: Counted
 
 def _known(known: Any, names: Sequence[str], n: int) -> np.ndarray:
     """What was looked at as positions (n,), −1 elsewhere."""
-    given = list(known)
+    given = items("known", known)
     if len(given) != n:
         raise InputError(f"known has {len(given):,} entries for {n:,} labels; give one for each, None where unknown")
     missing = [one is None or (isinstance(one, int | np.integer) and one < 0) or one != one for one in given]
     codes = np.full(n, -1)
     seen = np.flatnonzero(~np.array(missing))
     if len(seen):
-        codes[seen], _ = arrays.parse_labels([given[i] for i in seen], names)
-        if codes.max() >= len(names):
-            raise InputError(f"known must be classes 0..{len(names) - 1}, got {codes.max()}")
+        codes[seen], _ = arrays.parse_labels([given[i] for i in seen], tuple(names), "known")
     return codes

@@ -54,7 +54,7 @@ class Batches:
         if self.ready or (device.type != "cpu" and isinstance(data.inputs, Tensor) and values <= _RESIDENT):
             inputs = data.take(torch.arange(len(data))).to(device)
             inputs = normalize(inputs) if self.ready else inputs
-            self.take = lambda rows: inputs.index_select(0, rows.to(device))
+            self.take = lambda rows: inputs.index_select(0, rows.to(device, non_blocking=True))
 
     def shuffled(self, n: int) -> Tensor:
         """0..n−1 in a new order, the same in all processes; as many as these can share evenly, if they must."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from noiseproof import distributed
 from noiseproof.auditing.scales import on_scale_of
 from noiseproof.data import LabeledData
 from noiseproof.data.input_form import InputForm
@@ -113,16 +116,27 @@ def conclude(
 ) -> FitResult:
     """The result of a finished run on `data`, whose `rows` were trained on and held out.
 
+    Predictions are made by all processes and kept by the main one, which alone audits the labels.
     `kept`: of which epoch; `features`: what its audit goes by beside the networks, as of `others_say`.
     """
-    final: dict[str, float] = {"epoch": kept or run.epoch}
-    said: dict[str, Tensor] = {}  # predictions (m, K)
-    for name, one in (("train", run.data), ("val", run.val), ("test", test)):
-        if one is not None:
-            said[name] = run.predict(one)
+    sets = {name: one for name, one in (("train", run.data), ("val", run.val), ("test", test)) if one is not None}
+    said = {name: run.predict(one, everywhere=False) for name, one in sets.items()}  # (m, K)
+
+    def measured() -> dict[str, float]:
+        figures: dict[str, float] = {"epoch": kept or run.epoch}
+        for name, one in sets.items():
             tally = Tally(one.clean() if name == "test" else one)
             tally.add(torch.arange(len(one)), said[name])
-            final |= tally.figures(name)
+            figures |= tally.figures(name)
+        return figures
+
+    final = distributed.from_main(measured)
+    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
+    if not distributed.is_main():
+        elsewhere: Any = None
+        return FitResult(
+            run, method, predictor, data, elsewhere, elsewhere, elsewhere, final, elsewhere, test, None, kept
+        )
     predicted = said["train"]
     trained = method.beliefs(run, predicted) or Beliefs.of(predicted, run.data.labels)
     beliefs, split = trained, np.full(len(data), "train", dtype=object)
@@ -131,7 +145,6 @@ def conclude(
         split[rows[1].numpy()] = "val"
     report = audit_run(data, evaluate.parts(run, rows, predicted), split, others_say(data, features))
     tested = None if test is None else audit_run(test, [(torch.arange(len(test)), said["test"])], "test")
-    predictor = Predictor(run.models, run.normalize, data.class_names, InputForm.of(run.data), architecture)
     return FitResult(
         run, method, predictor, data, beliefs, split, losses(predicted, run.data.labels).numpy(), final,
         report, test, tested, kept,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -71,9 +71,9 @@ class Loop:
         run.inputs = batches.inputs
         distributed.share(run.models)  # before the method copies them
         method.start(run)
-        method.to(run.device)
-        distributed.share(method)
         self.rows = Rows(method, len(run.data), sharded=getattr(call, "state", "") == "sharded")
+        method.to(run.device)  # of sharded rows, a part
+        distributed.share(method, besides=self.rows.parts())
         rates = (call.lr, call.momentum, call.weight_decay, call.backbone_rate)
         optimizer = optimizers.build(call.optimizer, run.models, *rates)
         self.optimizers = [optimizer, *method.optimizers()]
@@ -317,14 +317,14 @@ class Loop:
             "position": self.position.state_dict(),
         }  # fmt: skip
 
-    def restore(self, path: Path, state: dict[str, Any], parts: list[dict[str, Tensor]]) -> None:
+    def restore(self, path: Path, state: dict[str, Any], parts: Sequence[dict[str, Tensor]]) -> None:
         """Put the saved state of a file, and of the parts beside it, back.
 
         Raises:
             Damaged: it is not the state of such a run.
         """
         run = self.run
-        state["method"] = self.rows.owned(state["method"], parts)
+        state["method"] = self.rows.restored(path, state["method"], parts)
         own = self.state() | {"method": self.method.state_dict()}
         saved_state.check(path, state, own, self.optimizers, run, whole=isinstance(self.call.model, str))
         run.models.load_state_dict(state["models"])

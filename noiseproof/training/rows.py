@@ -8,7 +8,9 @@ after it. The method sees no difference, as it reads and writes at `batch.row`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from torch import Tensor
 from noiseproof import distributed
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method
+from noiseproof.runs.structure import Damaged
 from noiseproof.training.batches import Piece
 
 
@@ -43,7 +46,11 @@ class Rows:
 
     def not_shared(self) -> list[Tensor]:
         """What the main process must not give to the others: their own parts, and what they exchange themselves."""
-        return [*self.tensors(), *self.split(self.method.state_dict(keep_vars=True))[1].values()]
+        return [*self.tensors(), *self.parts()]
+
+    def parts(self) -> list[Tensor]:
+        """What is this process's own, copies of it too."""
+        return list(self.split(self.method.state_dict(keep_vars=True))[1].values())
 
     def _hold(self, tensors: Iterable[Tensor]) -> None:
         for (module, name), tensor in zip(self.held.values(), tensors, strict=True):
@@ -53,15 +60,15 @@ class Rows:
         """Before a step: the rows of its examples, from where they lie."""
         if not self.sharded:
             return
-        owner = piece.rows % distributed.world()  # (size,)
+        device, owner = batch.index.device, piece.rows % distributed.world()  # (size,)
         count = torch.bincount(owner, minlength=distributed.world()).tolist()
-        asked = (piece.rows[owner == distributed.rank()] // distributed.world()).to(batch.index.device)
-        found = distributed.gather(self._packed(asked), count)  # by owner
+        asked = piece.rows[owner == distributed.rank()] // distributed.world()
+        found = distributed.gather(self._packed(asked.to(device, non_blocking=True)), count)  # by owner
         place = torch.empty_like(owner).scatter_(0, owner.argsort(stable=True), torch.arange(len(owner)))
-        rows = self._unpacked(found[place[batch.own].to(found.device)])
+        rows = self._unpacked(found.index_select(0, place[batch.own].to(device, non_blocking=True)))
         self.kept = self.tensors()
         self._hold(rows)
-        batch.row = torch.arange(len(batch.index), device=batch.index.device)
+        batch.row = torch.arange(len(batch.index), device=device)
 
     def exchange(self, piece: Piece, batch: Batch) -> None:
         """After a step: the rows of its examples, to all processes, or to where they lie."""
@@ -70,9 +77,9 @@ class Rows:
         found = distributed.gather(self._packed(batch.row), piece.sizes)
         at = piece.rows
         if self.sharded:
-            mine = at % distributed.world() == distributed.rank()
-            found, at = found[mine.to(found.device)], at[mine] // distributed.world()
-            rows = self._unpacked(found)
+            mine = (at % distributed.world() == distributed.rank()).nonzero().squeeze(1)  # on the CPU: no waiting
+            rows = self._unpacked(found.index_select(0, mine.to(found.device, non_blocking=True)))
+            at = at[mine] // distributed.world()
             self._hold(self.kept)
             self.kept = []
         else:
@@ -83,30 +90,22 @@ class Rows:
 
     def _packed(self, at: Tensor) -> Tensor:
         """The rows `at` (m,) of all buffers as bytes (m, …): one message, whatever their types."""
-        rows = [tensor.index_select(0, at).reshape(len(at), -1) for tensor in self.tensors()]
+        rows = [tensor.index_select(0, at).reshape(len(at), _width(tensor)) for tensor in self.tensors()]
         return torch.cat([one.contiguous().view(torch.uint8) for one in rows], dim=1)
 
     def _unpacked(self, found: Tensor) -> list[Tensor]:
         like = self.tensors()
-        widths = [one[:1].numel() // max(len(one[:1]), 1) * one.element_size() for one in like]
-        parts = found.split(widths, dim=1)
+        parts = found.split([_width(one) * one.element_size() for one in like], dim=1)
         return [
-            part.contiguous().view(one.dtype).reshape(len(found), *one.shape[1:])
+            part.clone(memory_format=torch.contiguous_format).view(one.dtype).reshape(len(found), *one.shape[1:])
             for part, one in zip(parts, like, strict=True)
         ]
 
     def collect(self) -> None:
-        """At the end of a run: all rows, in every process."""
+        """At the end of a run: all rows, in the main process."""
         if not self.sharded:
             return
-        world = distributed.world()
-        sizes = [len(range(one, self.n, world)) for one in range(world)]
-        order = torch.cat([torch.arange(one, self.n, world) for one in range(world)])
-        whole = []
-        for tensor in self.tensors():
-            found = distributed.gather(tensor, sizes)
-            whole.append(torch.empty_like(found).index_copy_(0, order.to(found.device), found))
-        self._hold(whole)
+        self._hold([distributed.dealt(tensor, self.n, everywhere=False) for tensor in self.tensors()])
         self.held, self.sharded = {}, False
 
     # What a checkpoint has of them: nothing of its own where all processes hold the same
@@ -125,19 +124,43 @@ class Rows:
         path = "." + key.replace("/", ".")
         return any(path.endswith(f".{name}") for name in self.names)
 
-    def owned(self, state: dict[str, object], parts: list[dict[str, Tensor]]) -> dict[str, object]:
-        """A saved state as this process needs it, put together from the parts of as many processes as there were."""
+    def restored(self, path: Path, state: dict[str, object], parts: Sequence[dict[str, Tensor]]) -> dict[str, object]:
+        """What `owned` makes of a checkpoint's file and its parts; damage that one process meets is damage to all.
+
+        Raises:
+            Damaged: a part is damaged or missing.
+        """
+        damage: InputError | None = None
+        try:
+            state = self.owned(state, parts)
+        except InputError as error:
+            damage = error
+        if distributed.anyone(damage is not None)[0]:
+            raise Damaged(path, damage or "another process could not read its part")
+        return state
+
+    def owned(self, state: dict[str, object], parts: Sequence[dict[str, Tensor]]) -> dict[str, object]:
+        """A saved state as this process needs it, put together from the parts of as many processes as there were.
+
+        Where there are as many now, it reads its own alone.
+        """
         rank, world = distributed.rank(), distributed.world()
         if self.sharded and len(parts) == world:
             return state | parts[rank]
         whole = dict(state)
-        for key, first in (parts[0] if parts else {}).items():
-            rows = torch.empty(self.n, *first.shape[1:], dtype=first.dtype)
-            for one, part in enumerate(parts):
-                rows[one :: len(parts)] = part[key]
-            whole[key] = rows
+        for one, part in enumerate(parts):
+            for key, rows in part.items():
+                like = torch.empty(self.n, *rows.shape[1:], dtype=rows.dtype) if one == 0 else whole[key]
+                assert isinstance(like, Tensor)
+                like[one :: len(parts)] = rows
+                whole[key] = like
         if self.sharded:
             for key in self.split(self.method.state_dict())[1]:
                 held = whole.get(key)
                 whole[key] = held[rank::world].clone() if isinstance(held, Tensor) else held
         return whole
+
+
+def _width(tensor: Tensor) -> int:
+    """Values of a row; there may be no row to count them in."""
+    return math.prod(tensor.shape[1:])

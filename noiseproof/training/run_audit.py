@@ -47,11 +47,12 @@ def audit_run(
     if not beside or (where == "val").sum() >= _ENOUGH:
         said.insert(0, _on_one_scale(labels, parts, beside))
     truth = None if data.true_labels is None else data.true_labels.numpy()
+    model = posterior.fit(labels, said)
     report = assemble(
-        labels, data.class_names, [Part(np.arange(len(labels)), posterior.fit(labels, said), said)], (0.0, 1.0),
+        labels, data.class_names, [Part(np.arange(len(labels)), model, said)], (0.0, 1.0),
         ids=data.ids, split=where, true_labels=truth, data=data,
     )  # fmt: skip
-    report.interval = posterior.rate_interval(labels, said, report.noise_rate)
+    report.interval = posterior.rate_interval(labels, said, model, report.noise_rate)
     return report
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def callbacks(name: str, value: Any) -> Any:
 def class_weight(name: str, value: Any) -> Any:
     if isinstance(value, str) and value == "balanced":
         return value
-    given = isinstance(value, Mapping) and len(value) > 0
+    given = isinstance(value, Mapping) and len(value) > 0 and all(isinstance(key, str | Real) for key in value)
     checks.require(given, name, value, "'balanced', or weights by class: cat:2,dog:1 (in Python a dict)")
     weights = {key: checks.number(f"{name} of {key!r}", one, 0) for key, one in value.items()}
     checks.require(any(weights.values()), name, value, "weights of which not all are 0")

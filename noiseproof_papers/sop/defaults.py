@@ -37,8 +37,8 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # name: the data
 }
 METHODS = {
     "ce": "ce",
-    "elr": "elr",
-    "sop": "sop",
+    "elr": "elr(beta=0.7, lam=3.0)",
+    "sop": "sop(lr_u='auto', lr_v='auto')",
     "elr, waiting": "elr(lam='auto', beta=0.9)",
     "sop, waiting": "sop(lr_u='follow', lr_v='follow')",
 }
@@ -60,9 +60,9 @@ class Defaults(Trained):
                 method=name, seed=seed, noise=noise, labels=labels, **data,
                 options={**SHARED, **options, "method": method}, besides={"setting": setting},
             )
+            for seed in range(seeds or 3)
             for setting, (data, options) in SETTINGS.items()
             for noise, labels in _noises(data["data"])
-            for seed in range(seeds or 3)
             for name, method in METHODS.items()
         ]  # fmt: skip
 

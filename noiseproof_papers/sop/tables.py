@@ -185,6 +185,7 @@ class Digits(Trained):
     """Methods in rows, kinds of noise or lengths of the run in columns, on digits: test accuracy, AUROC."""
 
     scales = ("small",)
+    gapped = True
     settings: tuple[tuple[str, int], ...]  # noise and epochs of each column
     heading: str  # of a column, filled in from a cell of it
     methods: tuple[str, ...]

@@ -31,7 +31,7 @@ def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
     model = posterior.fit(labels, [p])
     ours = posterior.judge(model, labels, [p]).wrong
     slow = twin.wrong(
-        p.astype(float), labels, sure=posterior.SURE, least=posterior.LEAST, prior=posterior.PRIOR,
+        p.astype(float), labels, sure=posterior.SURE, least=posterior.LEAST, prior=posterior.PRIOR[0],
         rounds=posterior.ROUNDS, steps=posterior.STEPS,
     )  # fmt: skip
     np.testing.assert_allclose(ours, slow, atol=0.02)  # b is found to two digits
@@ -46,9 +46,9 @@ def test_each_step_equals_its_slow_twin() -> None:
     nobody = np.full(len(labels), -1)
     for sure, least in ((0.9, 0.3), (0.5, 0.1)):
         ours = posterior.transition(p, labels, nobody, sure, least, 0.6)
-        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR, 0.6), rtol=1e-5)
+        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR[0], 0.6), rtol=1e-5)
         ours = posterior.transition(p, labels, nobody, sure, least, 0.6, T)
-        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR, 0.6, T), rtol=1e-5)
+        np.testing.assert_allclose(ours, twin.transition(p, labels, sure, least, posterior.PRIOR[0], 0.6, T), rtol=1e-5)
     model = posterior.NoiseModel(np.array([1.3], np.float32), T, 1.7)
     r = twin.powered(twin.unmixed(twin.powered(p, 1.3), T, posterior.STEPS), 1.7)
     np.testing.assert_allclose(model.posterior([p], labels), twin.posterior(r, T, labels), rtol=2e-3, atol=1e-6)
@@ -116,17 +116,50 @@ def test_known_labels_are_not_shared_out() -> None:
     counts = np.zeros((5, 5))
     np.add.at(counts, (right, labels), 1)
     noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)
-    counts += posterior.PRIOR * np.where(np.eye(5, dtype=bool), 1 - noise, noise / 4)
+    counts += posterior.PRIOR[0] * np.where(np.eye(5, dtype=bool), 1 - noise, noise / 4)
     np.testing.assert_allclose(told, counts / counts.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
 def test_the_interval_holds_the_rate() -> None:
     for noise in (0.05, 0.3):
         labels, _, p = world(n=3000, noise=noise, sharp=4.0)
-        rate = float(posterior.judge(posterior.fit(labels, [p]), labels, [p]).wrong.mean())
-        low, high = posterior.rate_interval(labels, [p], rate)
+        model = posterior.fit(labels, [p])
+        rate = float(posterior.judge(model, labels, [p]).wrong.mean())
+        low, high = posterior.rate_interval(labels, [p], model, rate)
         assert low < noise < high
         assert low < rate < high
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_not_computed_is_below_its_bound(seed: int) -> None:
+    """Eq. (5) for any T and any exponents, also far from what would be fitted."""
+    rng = np.random.default_rng(seed)
+    K, models = rng.integers(2, 13), rng.integers(1, 4)
+    a, b = rng.uniform(0.2, 4, 2)
+    sharp, mixed = rng.uniform(0.2, 12), rng.uniform(0, 0.9)
+    T = ((1 - mixed) * np.eye(K) + mixed * rng.dirichlet(np.full(K, 0.5), K)).astype(np.float32)
+    model = posterior.NoiseModel(np.array(a * rng.dirichlet(np.ones(models)), np.float32), T, b)
+    logits = sharp * rng.normal(size=(models, 40, K))
+    p = (np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)).astype(np.float32)
+    labels = np.where(rng.random(40) < 0.7, p[0].argmax(axis=1), rng.integers(0, K, 40))
+    bound = model.bound([one[np.arange(40), labels] for one in p], labels)
+    exact = model.wrong(list(p), labels)
+    assert (exact <= bound * (1 + 1e-3) + 1e-6).all()
+    found = posterior.judge(model, labels, list(p), certain=0.05)
+    np.testing.assert_allclose(found.wrong, exact, atol=0.05)
+    assert found.wrong.mean() == pytest.approx(exact.mean(), rel=1e-3, abs=1e-5)  # all 40 say how much of the bound
+    np.testing.assert_array_equal(found.suggested[bound < 0.05], labels[bound < 0.05])
+    np.testing.assert_allclose(found.joint.sum(axis=0), np.bincount(labels, minlength=K), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(posterior.judge(model, labels, list(p)).wrong, exact, atol=1e-6)  # a small set
+    slow = [twin.bound([float(one[i, labels[i]]) for one in p], labels[i], model.exponents, T, b) for i in range(40)]
+    np.testing.assert_allclose(bound, np.minimum(slow, 1), rtol=0.01, atol=1e-4)  # 1 − p in float32
+
+
+def test_most_labels_of_a_good_model_are_certain() -> None:
+    labels, _, p = world(n=5000, noise=0.1, sharp=8.0)
+    model = posterior.fit(labels, [p])
+    bound = model.bound([p[np.arange(5000), labels]], labels)
+    assert (bound < posterior.CERTAIN).mean() > 0.5
 
 
 def test_many_classes_a_rare_one_and_half_precision() -> None:

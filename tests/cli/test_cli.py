@@ -283,7 +283,7 @@ def test_resume_refuses_other_options_and_strange_checkpoints(command):
     assert command("fit", "--out", "run", "--resume", "--device", "cpu", "--checkpoint-seconds", "5")[0] == 0
     Path("run/checkpoint.safetensors").write_bytes(Path("run/model.safetensors").read_bytes())
     code, _, err = command("fit", "--out", "run", "--resume")
-    assert (code, "is damaged or no checkpoint (/epoch is missing)" in err) == (2, True)
+    assert (code, "is damaged or no checkpoint (/parts is missing)" in err) == (2, True)
     Path("run/checkpoint.safetensors").write_bytes(b"garbage")
     code, _, err = command("fit", "--out", "run", "--resume")
     assert (code, "damaged" in err) == (2, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,18 @@ def test_labels_of_the_items_count_where_the_dataset_has_others(memory_limit: in
     dataset.targets = LABELS.tolist()  # type: ignore[attr-defined]
     data = nf.load(dataset, memory_limit=memory_limit)
     assert data.labels.tolist() == (2 - LABELS).tolist()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own elsewhere")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_who_reads_ahead_leaves_the_core_to_the_loop(workers: int) -> None:
+    own = os.nice(0)
+    dataset = Pictures(lambda x, y: (np.float32([os.nice(0)]), y))
+    dataset.targets = LABELS.tolist()  # type: ignore[attr-defined]
+    data = nf.load(dataset, memory_limit=1, workers=workers)
+    for batch in data.inputs.stream([torch.arange(8), torch.arange(8, 16)]):
+        assert (batch == min(own + 5, 19)).all()
+    assert os.nice(0) == own
 
 
 def test_pairs_and_frames() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof.method import Batch, Method, Run
+from noiseproof.models.backbone import Backbone
 
 
 class Points:
@@ -29,12 +30,24 @@ class Points:
         return self.inputs[index]
 
 
+class Tiny(nn.Sequential, Backbone):
+    """Two layers, with batch norm between."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
+        self.num_features = 8
+
+    @property
+    def head(self) -> nn.Module:  # type: ignore[override]
+        return self[3]
+
+    def features(self, x: Tensor) -> Tensor:
+        return nn.Sequential(*list(self)[:3])(x)
+
+
 def _make_run(num_models: int = 1, n: int = 12, num_classes: int = 3, epochs: int = 6, **fields: Any) -> Run:
     torch.manual_seed(0)
-    models = nn.ModuleList(
-        nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
-        for _ in range(num_models)
-    )
+    models = nn.ModuleList(Tiny(num_classes) for _ in range(num_models))
     return Run(
         models=models,
         data=Points(n, num_classes),  # type: ignore[arg-type]

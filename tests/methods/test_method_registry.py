@@ -126,30 +126,40 @@ def test_build() -> None:
 SOP = {"lr_u": "auto", "lr_v": "auto", "variant": "authors", "visits": 15, "std": 1e-8, "full_u": False}
 CORRECTION = {"transition": None, "warmup": None, "quantile": None}
 DEFAULTS = {  # the papers' values; where docs/methods says so, those that did best here
+    "auto": {},
     "backward": CORRECTION,
     "ce": {},
     "co_teaching": {"forget_rate": 0.2, "warmup": 10, "exponent": 1.0},
     "co_teaching_plus": {"forget_rate": 0.2, "warmup": 10, "agree": 20},
+    "cores": {"beta": 2.0, "warmup": None, "consistency": 0.0},
     "crust": {
         "fraction": "auto", "selection": "smallest", "by": "label", "warmup": 5, "every": 1, "weighted": False,
         "mixup": 0.0, "variant": "ours"},
+    "d2l": {"lam": 5.0, "neighbours": 20, "window": None},
     "decoupling": {"warmup": 2, "least": 0.1},
     "dividemix": {
         "warmup": 10, "threshold": 0.5, "temperature": 0.5, "alpha": 4.0, "lam_u": 25.0, "ramp": 16.0, "lam_r": 1.0,
         "penalty": 0.0, "views": 2},
+    "dmi": {"scale": 0.001, "warmup": None},
     "early_stop": {"criterion": "agreement", "patience": 5},
     "elr": {"beta": 0.7, "lam": 3.0},
     "elr_plus": {"beta": 0.7, "lam": 3.0, "alpha": 1.0, "ema": 0.997, "ramp": 0.5},
     "forward": CORRECTION,
     "gce": {"q": 0.7},
+    "incv": {"rounds": 2, "share": 0.4, "remove": True},
     "jocor": {"forget_rate": 0.2, "lam": 0.9, "warmup": 10},
+    "joint": {"alpha": 0.8, "beta": 0.4, "memory": 10, "warmup": None},
     "label_noise": {"rate": 0.1, "anneal": "constant"},
+    "mentornet": {"percentile": 0.7, "decay": 0.9, "band": 1.0, "warmup": None, "dropout": 0.5},
     "mixup": {"alpha": 1.0},
+    "pes": {"warmup": None},
     "pull": {"strength": 0.03},
     "refine": {"m1": 0.0, "m2": 10.0, "sharpness": 0.5, "ramp": 20.0, "views": 1},
     "sce": {"alpha": 0.1, "beta": 1.0, "A": -4.0},
+    "self_adaptive": {"alpha": 0.9, "warmup": None},
     "sop": SOP,
     "sop_plus": {**SOP, "consistency": 0.9, "balance": 0.1, "prior": "labels"},
+    "t_revision": {"transition": None, "warmup": None, "quantile": None, "lr": 0.01},
 }  # fmt: skip
 
 

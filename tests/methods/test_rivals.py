@@ -312,6 +312,7 @@ def test_cores_drops_labels_below_chance_and_follows_the_shares(make_run: Callab
 
 def test_d2l_needs_features_and_goes_back_at_the_turn(make_run: Callable[..., Run], monkeypatch) -> None:
     run = make_run(epochs=20, n=30)
+    run.models = nn.ModuleList([nn.Sequential(nn.Linear(2, 3))])
     with pytest.raises(InputError, match="d2l needs a network of features and a head, got Sequential"):
         D2L().start(run)
     run.models, method = nn.ModuleList([MLP((2,), 3, widths=(5,))]), D2L(window=2, lam=1.0)

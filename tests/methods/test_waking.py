@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof.data import load, noise
+from noiseproof.method import Run
 from noiseproof.methods.elr import ELRLoss
 from noiseproof.methods.sop import SOPLoss
 from noiseproof.methods.waking import Waking
@@ -41,6 +44,15 @@ def test_how_sure_it_is_is_a_mean_over_n_visits() -> None:
         assert float(one.sure) == pytest.approx(0.6 * (1 - 0.75**visits))
 
 
+def test_a_prediction_that_is_no_number_is_forgotten() -> None:
+    one, batch = waking(), visits(torch.ones(N, dtype=torch.bool))
+    one.see(torch.full((1, K), math.nan), torch.full((1, K), math.nan), torch.tensor([0]), torch.tensor([0]))
+    for _ in range(2):
+        one.see(*batch)
+    assert one.sums.isfinite().all()
+    assert 0.9 < float(one.sure) <= 1
+
+
 def waking(val: int = 0) -> Waking:
     return Waking(N, torch.Generator().manual_seed(0), val=val)
 
@@ -70,9 +82,9 @@ def test_a_tenth_stands_watch_and_is_not_trained_on() -> None:
     assert int(Waking(50_000, torch.Generator()).watching.sum()) == 1000
 
 
-@pytest.mark.parametrize(("shown", "wakes"), [(0.40, False), (0.55, False), (0.58, True), (0.9, True)])
-def test_it_wakes_when_a_fifth_of_what_it_would_contradict_is_taken_over(shown: float, wakes: bool) -> None:
-    """a₀ = 0.4 of 100: a must exceed 0.4 + 0.2 · 0.6 + √(0.24 / 100) = 0.569."""
+@pytest.mark.parametrize(("shown", "wakes"), [(0.40, False), (0.47, False), (0.49, True), (0.9, True)])
+def test_it_wakes_when_a_part_of_what_it_would_doubt_is_taken_over(shown: float, wakes: bool) -> None:
+    """m₀ = 0.4 of 100: m must exceed 0.4 + 0.05 · 0.6 + √(0.24 / 100) = 0.479."""
     one = waking()
     batch = visits(agreeing(one, shown, 0.4))
     half = [(part[: N // 2], part[N // 2 :]) for part in batch]
@@ -80,24 +92,36 @@ def test_it_wakes_when_a_fifth_of_what_it_would_contradict_is_taken_over(shown: 
     assert not one.awake  # n visits are not over
     one.see(*(part[1] for part in half))
     assert bool(one.awake) == wakes
-    assert one.visits.tolist() == one.agreed.tolist() == [0, 0]  # and the next n are counted afresh
+    assert not one.sums.any()  # and the next n are counted afresh
     assert one.see(*batch).bool().all() == wakes  # once awake, all are trained on
 
 
-def test_a_validation_set_takes_the_place_of_the_watch() -> None:
-    for accuracy, wakes in ((0.4, True), (0.5, False)):
-        one = waking(val=100)
-        assert not one.watching.any()
-        assert one.see(*visits(agreeing(waking(), 0.6, 0.6))).all()
-        run = type("Run", (), {"history": [{"val_accuracy": accuracy}]})()
-        one.before_epoch(run)
-        assert bool(one.awake) == wakes
+@pytest.mark.parametrize(("unseen", "wakes"), [(0.57, True), (0.59, False)])
+def test_a_validation_set_takes_the_place_of_the_watch(
+    unseen: float, wakes: bool, make_run: Callable[..., Run]
+) -> None:
+    """m = 0.6 of those shown, p_y = m₀ of all labels held out: awake above m₀ + 0.05 · (1 − m₀)."""
+    run = make_run()
+    one, label = Waking(len(run.data), torch.Generator(), val=100), run.data.labels
+    assert not one.watching.any()
+    p = torch.full((len(label), run.num_classes), 0.4 / (run.num_classes - 1)).scatter(1, label[:, None], 0.6)
+    assert one.see(p, p, label, torch.arange(len(label))).all()
+    run.val = run.data
+    other = (1 - unseen) / (run.num_classes - 1)
+    run.predict = lambda data: torch.full((len(data), run.num_classes), other).scatter(1, label[:, None], unseen)
+    one.before_epoch(run)
+    assert not one.awake  # no epoch is over
+    run.epoch = 1
+    one.before_epoch(run)
+    assert bool(one.awake) == wakes
 
 
 def test_too_few_to_tell_and_fixed_rates_are_awake_from_the_start() -> None:
     generator = torch.Generator()
     assert Waking(499, generator).awake
     assert not Waking(500, generator).awake
+    assert Waking(N, generator, val=49).awake
+    assert not Waking(N, generator, val=50).awake
     assert Waking(N, generator, automatic=False).awake
     assert SOPLoss(N, K, lr_u=1.0, lr_v=1.0).model.waking.awake
     assert ELRLoss(N, K, lam=3.0).waking.awake

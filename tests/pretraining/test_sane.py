@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 
 import pytest
 import torch
 import torch.nn.functional as F
 from reference import sane as twin
-from test_contract import KillAt, Killed, assert_same, without_times
+from test_contract import assert_same, without_times
 
 from noiseproof.data import load
 from noiseproof.data.augment import RandomResizedCrop
@@ -21,8 +20,6 @@ from noiseproof.methods.refine import confidence
 from noiseproof.pretraining import SANE, MoCo, build, pretrain, report
 from noiseproof.pretraining.moco import instance_loss, log_sigma, push
 from noiseproof.pretraining.sane import blend, fit_size, refine, similarity_labels
-from noiseproof.runs import checkpoint
-from noiseproof.runs.folder import CHECKPOINT
 
 ABLATIONS = [
     "moco", "sane", "sane(p=False)", "sane(q=False)", "sane(p=False, q=False)", "sane(mixup='none')",
@@ -268,16 +265,9 @@ def test_both_key_sets_of_a_symmetric_step_are_kept(run):
 @pytest.mark.parametrize(
     "method", ["moco", "sane", "sane(symmetric=True)", "sane(crops=2, side='key', q=False, groups=3)"]
 )
-def test_killed_and_resumed_is_bit_identical(run, method, tmp_path):
-    whole = run(method, out=tmp_path / "whole")
-    rng = random.Random(method)
-    options = {"out": tmp_path / "killed", "checkpoint_steps": 2}
-    with pytest.raises(Killed):
-        run(method, progress=KillAt(rng.randrange(1, whole.run.step)), **options)
-    resumed = run(method, resume=True, **options)
-    assert without_times(resumed.history) == without_times(whole.history)
+def test_killed_and_resumed_is_bit_identical(killed_and_resumed, method):
+    whole, resumed = killed_and_resumed(method)
     assert resumed.at_random == whole.at_random
-    assert_same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "killed")))
     assert {"dictionary", "position", "target.head.6.weight"} <= set(whole.method.state_dict())
     assert torch.equal(resumed.method.dictionary, whole.method.dictionary)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 
 import pytest
 import torch
 import torch.nn.functional as F
 from reference import sane
 from reference import views as twin
-from test_contract import KillAt, Killed, assert_same, without_times
+from test_contract import assert_same
 
 from noiseproof.errors import InputError
 from noiseproof.method import Batch
@@ -21,8 +20,6 @@ from noiseproof.pretraining.byol import make_predictor, prediction_loss
 from noiseproof.pretraining.imix import virtual_loss
 from noiseproof.pretraining.moco import log_sigma
 from noiseproof.pretraining.simclr import nt_xent
-from noiseproof.runs import checkpoint
-from noiseproof.runs.folder import CHECKPOINT
 
 NAMES = ["simclr", "byol", "imix", "imix(symmetric=True, alpha=0.3)", "byol(hidden=7, rate=2.0)"]
 
@@ -151,16 +148,9 @@ def test_byols_predictor_is_drawn_from_the_runs_generator():
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_killed_and_resumed_is_bit_identical(run, method, tmp_path):
-    whole = run(method, out=tmp_path / "whole")
+def test_killed_and_resumed_is_bit_identical(killed_and_resumed, method):
+    whole, _ = killed_and_resumed(method)
     assert all(math.isfinite(record["loss"]) for record in whole.history)
-    rng = random.Random(method)
-    options = {"out": tmp_path / "killed", "checkpoint_steps": 2}
-    with pytest.raises(Killed):
-        run(method, progress=KillAt(rng.randrange(1, whole.run.step)), **options)
-    resumed = run(method, resume=True, **options)
-    assert without_times(resumed.history) == without_times(whole.history)
-    assert_same(*(checkpoint.load(tmp_path / name / CHECKPOINT) for name in ("whole", "killed")))
     built = build(method)
     assert build(built.describe()).describe() == built.describe()
 

@@ -92,6 +92,19 @@ def posterior(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
+def bound(p: list[float], label: int, exponents: np.ndarray, T: np.ndarray, b: float, steps: int = 2) -> float:
+    """Eq. (5), by what each model says of the given label alone."""
+    K = len(T)
+    rho = float(max(T[k, label] for k in range(K) if k != label) / T[label, label])
+    start = float(K - 1) ** max(0.0, 1 - float(sum(exponents)))
+    for a, own in zip(exponents, p, strict=True):
+        start *= ((1 - own + K * 1e-6) / (own + 1e-6)) ** float(a)
+    u = start
+    for _ in range(steps):
+        u = (1 + start) * (1 + rho * u) - 1
+    return rho * (K - 1) ** max(0, 1 - b) * (u + K * 1e-6 * (1 + u)) ** b
+
+
 def wrong(
     p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int, steps: int
 ) -> np.ndarray:

@@ -79,6 +79,15 @@ def test_labels_as_numbers_names_and_series_give_one_answer(predicted: tuple[np.
     tabled = nf.audit(pd.Series(names[labels]), shuffled)
     assert tabled.class_names == ("cow", "ant", "bee")
     np.testing.assert_allclose(tabled.scores, plain.scores, atol=1e-5)
+    data = nf.LabeledData(np.zeros((300, 2), np.float32), labels, class_names=names)
+    for found in (nf.audit(data, shuffled), nf.audit(labels, shuffled, class_names=names), nf.audit(data, [shuffled])):
+        assert found.class_names == ("ant", "bee", "cow")
+        np.testing.assert_allclose(found.scores, plain.scores, atol=1e-5)
+    both = nf.audit(names[labels], [pd.DataFrame(p, columns=names), shuffled])  # each by its own names
+    assert np.corrcoef(both.scores, plain.scores)[0, 1] > 0.99
+    with pytest.raises(InputError, match="named after each of the 3 classes"):
+        nf.audit(data, shuffled.rename(columns={"cow": "dog"}))
+    np.testing.assert_array_equal(nf.audit(data, pd.DataFrame(p)).scores, nf.audit(data, p).scores)  # no names
     assert list(plain.to_frame()["probability_wrong"]) == sorted(plain.scores, reverse=True)
 
 
@@ -112,9 +121,9 @@ def test_known_labels_are_kept(predicted: tuple[np.ndarray, np.ndarray]) -> None
         (lambda y, p: (y[:-1], p), "300 rows for 299 labels"),
         (lambda y, p: (y + 1, p), "3 columns, but the largest label is 3"),
         (lambda y, p: (np.minimum(y, 1), p), "class 2 is given to no label"),
-        (lambda y, p: (y - 1, p), "numbers from 0"),
-        (lambda y, p: (y / 2, p), "whole numbers or names"),
-        (lambda y, p: ([None, *y[1:]], p), "none of them missing"),
+        (lambda y, p: (y - 1, p), "labels must not be negative, got -1 at row"),
+        (lambda y, p: (y / 2, p), "labels must hold whole numbers, got 0.5 at row 1"),
+        (lambda y, p: ([None, *y[1:]], p), "labels has a missing value at row 0"),
         (lambda y, p: (y, p[:, 0]), r"probabilities \(n, K\)"),
         (lambda y, p: (y, None), "labels alone say nothing"),
     ],
@@ -228,9 +237,9 @@ def test_what_tells_nothing_doubts_nothing() -> None:
 def test_further_mistakes_at_the_door(predicted: tuple[np.ndarray, np.ndarray]) -> None:
     labels, p = predicted
     for given, words in (
-        ({"class_names": ["a", "b"]}, "2 class names for 3 classes"),
-        ({"ids": ["a"]}, "ids has 1 entries"),
-        ({"ids": ["a"] * 300}, "different from each other"),
+        ({"class_names": ["a", "b"]}, "got 2 at row 2; pass 3 class names"),
+        ({"ids": ["a"]}, "ids holds 1 values but labels holds 300 rows"),
+        ({"ids": ["a"] * 300}, "ids must be distinct, got 'a' at rows 0 and 1"),
         ({"true_labels": labels[:5]}, "true_labels has 5 entries"),
         ({"true_labels": labels + 1}, "true_labels must be classes 0..2, got 3"),
     ):

@@ -68,5 +68,6 @@ def test_the_hint_names_torchrun_from_the_first_step_on(monkeypatch: pytest.Monk
     meet = lambda: monkeypatch.setattr(distributed, "world", lambda: 3)  # noqa: E731
     monkeypatch.setattr(distributed, "join", meet)
     monkeypatch.setattr(distributed, "is_main", lambda: True)
+    monkeypatch.setattr(distributed, "from_main", lambda make: make())
     hint = run_folder("pretrain", {"out": tmp_path / "run"}, "moco", resume=False).hint
     assert hint == f"go on with: torchrun --nproc-per-node 3 -m noiseproof pretrain --out {tmp_path / 'run'} --resume"

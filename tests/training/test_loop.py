@@ -422,15 +422,13 @@ def test_held_out_labels_are_on_the_scale_of_the_others():
     result = fit("mlp", train, "elr", epochs=40, lr=0.1, val=0.2, test=test, device="cpu")
     wrong, held_out = train.wrong.numpy(), result.split == "val"
     suspicion = result.beliefs.suspicion.numpy()
-    for share in (0.05, 0.2, 0.5):  # as many of either part stand above any value
-        threshold = np.quantile(suspicion[~held_out], 1 - share)
-        assert abs((suspicion[held_out] > threshold).mean() - share) < 0.02
     for scores in (suspicion, result.report.scores):
+        for share in (0.05, 0.2, 0.5):  # as many of either part stand above any value
+            threshold = np.quantile(scores[~held_out], 1 - share)
+            assert abs((scores[held_out] > threshold).mean() - share) < 0.02
         first = np.argsort(-scores, kind="stable")[:50]
         assert wrong[first].mean() >= 0.9
-        assert held_out[first].any()
-    rates = [result.report.scores[part].mean() for part in (held_out, ~held_out)]
-    assert rates[0] == pytest.approx(rates[1], rel=0.02)
+        assert 5 <= held_out[first].sum() <= 15  # 10 by chance, with a deviation of 2.8
     assert result.test_report is not None
     assert result.test_report.noise_rate == pytest.approx(0.2, rel=0.5)
 

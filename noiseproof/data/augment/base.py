@@ -97,7 +97,7 @@ def whole(generator: torch.Generator, count: int, bound: int) -> Tensor:
 
 def column(parameter: Tensor, x: Tensor) -> Tensor:
     """A parameter per example, (B,), on x's device and shaped to broadcast over its images: (B, 1, 1, 1)."""
-    return parameter.to(x.device, x.dtype if x.is_floating_point() else None).view(-1, 1, 1, 1)
+    return parameter.to(x.device, x.dtype if x.is_floating_point() else None, non_blocking=True).view(-1, 1, 1, 1)
 
 
 def change_rows(x: Tensor, chosen: Tensor, change: Callable[..., Tensor], *parameters: Tensor) -> Tensor:
@@ -112,5 +112,5 @@ def change_rows(x: Tensor, chosen: Tensor, change: Callable[..., Tensor], *param
     rows = chosen.nonzero().squeeze(1)
     if len(rows) == 0:
         return x
-    there = rows.to(x.device)
+    there = rows.to(x.device, non_blocking=True)
     return x.index_copy(0, there, change(x.index_select(0, there), *(parameter[rows] for parameter in parameters)))

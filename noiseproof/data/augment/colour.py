@@ -74,7 +74,7 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
     low = torch.minimum(torch.minimum(red, green), blue)
     chroma = torch.maximum(torch.maximum(red, green), blue).sub_(low).clamp_(min=1e-12)  # grey has no hue: any will do
     hue = (green + blue).sub_(red).sub_(low).add_(chroma).div_(chroma).copysign_(green - blue)
-    turn = column(shift, x) - torch.tensor([0, 1 / 3, 2 / 3], device=x.device, dtype=x.dtype).view(1, 3, 1, 1)
+    turn = column(shift, x) - torch.arange(3, device=x.device, dtype=x.dtype).div_(3).view(1, 3, 1, 1)
     turn = (turn - turn.round()) * 6  # (B, 3, 1, 1) in [-3, 3]
     u = (hue + turn).abs_().sub_(3).abs_().clamp_(1, 2)  # (B, 3, H, W)
     return torch.addcmul(low.sub_(chroma), u, chroma)
@@ -114,7 +114,8 @@ def equalize(x: Tensor) -> Tensor:
     batch, channels, height, width = x.shape
     level = (x * 255).round_().long().reshape(batch * channels, height * width)
     cell = level + 256 * torch.arange(batch * channels, device=x.device)[:, None]
-    count = torch.bincount(cell.view(-1), minlength=256 * batch * channels).view(-1, 256)
+    count = torch.zeros(256 * batch * channels, dtype=torch.int64, device=x.device)
+    count = count.index_add_(0, cell.view(-1), torch.ones_like(cell.view(-1))).view(-1, 256)  # bincount would wait
     last = count.gather(1, level.amax(dim=1, keepdim=True))  # pixels on the highest level in use
     step = (height * width - last) // 255  # (B·C, 1)
     below = count.cumsum(dim=1) - count

@@ -55,9 +55,10 @@ def filter_separably(x: Tensor, down: Taps, across: Taps) -> Tensor:
     source = (down.position.mT[:, None] + first).flatten(0, 2)  # (B·C·h, k)
     weight = down.weight.mT[:, None].expand(-1, channels, -1, -1).flatten(0, 2)
     x = x.reshape(-1, width)
-    x = F.embedding_bag(source.to(x.device), x, per_sample_weights=weight.to(x), mode="sum")  # (B·C·h, W)
+    source, weight = source.to(x.device, non_blocking=True), weight.to(x, non_blocking=True)
+    x = F.embedding_bag(source, x, per_sample_weights=weight, mode="sum")  # (B·C·h, W)
     matrix = x.new_zeros(batch, width, across.position.shape[2])  # (B, W, w)
-    matrix.scatter_add_(1, across.position.to(x.device), across.weight.to(x))
+    matrix.scatter_add_(1, across.position.to(x.device, non_blocking=True), across.weight.to(x, non_blocking=True))
     return torch.bmm(x.view(batch, -1, width), matrix).view(batch, channels, -1, matrix.shape[2])
 
 

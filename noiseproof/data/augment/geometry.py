@@ -59,7 +59,7 @@ def crop(
     height, width = size_of(padded)
     corner = (torch.arange(batch) * channels * height + top) * width + left  # (B,) where windows start
     row = (torch.arange(channels)[:, None] * height + torch.arange(size[0])) * width  # (C, h) their rows, from there
-    start = (corner[:, None] + row.view(-1)).view(-1).to(x.device)  # (B·C·h,)
+    start = (corner[:, None] + row.view(-1)).view(-1).to(x.device, non_blocking=True)  # (B·C·h,)
     runs = padded.as_strided((padded.numel() - size[1] + 1, size[1]), (1, 1))
     return runs.index_select(0, start).view(batch, channels, *size)
 
@@ -87,7 +87,7 @@ def affine(x: Tensor, matrix: Tensor) -> Tensor:
     # grid_sample's coordinates q run from -1 to 1: p = (q + 1) size / 2 turns p' = A p + t into q' = A' q + t'.
     linear = matrix[:, :, :2] * size / size[:, None]
     shift = (matrix[:, :, :2] @ size[:, None] + 2 * matrix[:, :, 2:]) / size[:, None] - 1
-    theta = torch.cat([linear, shift], dim=2).to(y)
+    theta = torch.cat([linear, shift], dim=2).to(y, non_blocking=True)
     grid = F.affine_grid(theta, [batch, 1, height, width], align_corners=False)
     return like_input(F.grid_sample(y, grid, padding_mode="zeros", align_corners=False), x)
 

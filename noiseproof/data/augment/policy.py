@@ -167,7 +167,7 @@ def apply_each(x: Tensor, code: Tensor, value: Tensor) -> Tensor:
         return x
     code, order = code.sort(stable=True)
     value = value[order]
-    x = x.index_select(0, order.to(x.device))
+    x = x.index_select(0, order.to(x.device, non_blocking=True))
     ends = torch.searchsorted(code, torch.arange(len(_PLAIN)), right=True).tolist()
     done, start = [], 0
     for change, end in zip(_PLAIN.values(), ends, strict=True):
@@ -176,7 +176,7 @@ def apply_each(x: Tensor, code: Tensor, value: Tensor) -> Tensor:
         start = end
     if start < len(x):
         done.append(_warp(x[start:], code[start:], value[start:]))
-    return torch.cat(done).index_select(0, order.argsort().to(x.device))
+    return torch.cat(done).index_select(0, order.argsort().to(x.device, non_blocking=True))
 
 
 def _warp(x: Tensor, code: Tensor, value: Tensor) -> Tensor:

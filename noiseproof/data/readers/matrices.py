@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from noiseproof import checks
 from noiseproof.data.input_checks import repeated
 from noiseproof.data.readers.arrays import ID_KEYS, arrays_in, find_key
 from noiseproof.data.readers.base import first_bytes
@@ -59,12 +60,8 @@ def _read(path: Path, class_names: Sequence[str] | None) -> tuple[list[str] | No
     table = read_tables([path])
     id_column = named(table.column_names, ID_NAMES)
     names = [name for name in table.column_names if name not in id_column[:1]]
-    if class_names is not None and set(names) == set(class_names):
-        names = list(class_names)
-    elif class_names is not None and len(names) != len(class_names):
-        raise InputError(
-            f"{path} has {len(names)} columns of numbers for {len(class_names)} classes; give one for each"
-        )
+    if class_names is not None:
+        names = [names[at] for at in checks.columns(str(path), names, class_names)]
     ids = [str(one) for one in table.column(id_column[0]).to_pylist()] if id_column else None
     columns = [np.asarray(table.column(name).to_numpy()) for name in names]
     for name, column in zip(names, columns, strict=True):

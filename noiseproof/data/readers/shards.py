@@ -1,33 +1,38 @@
 """Tar shards as WebDataset writes them: files of one name are one example, `0001.jpg` with `0001.cls` (or .txt, .json).
 
-Images stay in their shards until they are decoded: a shard is read once for the places of its members.
+Images stay in their shards until they are decoded: a process reads what it trains on, and nothing else. A shard is read
+once for the places of its members, which of large sets are kept in `$NOISEPROOF_CACHE`, by default ~/.cache/noiseproof.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tarfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import overload
 
 import numpy as np
+import pyarrow as pa
 
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, splits
 from noiseproof.errors import InputError, damage
-from noiseproof.files import parse_json
+from noiseproof.files import cache_folder, parse_json, write_atomically
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 LABELS = (".cls", ".label", ".txt", ".json")
+_MANY = 10_000  # examples whose places are worth keeping
 
 
 class Members(Sequence[bytes]):
     """Members of tar files, read when they are asked for."""
 
-    def __init__(self, places: list[tuple[Path, int, int]]) -> None:
-        self.places = places  # of each: the file, and from where so many bytes
+    def __init__(self, paths: list[Path], places: np.ndarray) -> None:
+        self.paths, self.places = paths, places  # (m, 3) of each: the file, and from where so many bytes
 
     def __len__(self) -> int:
         return len(self.places)
@@ -38,14 +43,18 @@ class Members(Sequence[bytes]):
     def __getitem__(self, i: slice) -> Members: ...
     def __getitem__(self, i: int | slice) -> bytes | Members:
         if isinstance(i, slice):
-            return Members(self.places[i])
-        path, start, size = self.places[i]
-        with open(path, "rb") as file:
-            file.seek(start)
-            return file.read(size)
+            return Members(self.paths, self.places[i])
+        path, start, size = self.places[i].tolist()
+        return _bytes(self.paths[path], start, size)
 
     def at(self, rows: np.ndarray) -> Members:
-        return Members([self.places[i] for i in rows])
+        return Members(self.paths, self.places[rows])
+
+
+def _bytes(path: Path, start: int, size: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(size)
 
 
 def find(path: Path) -> Splits | None:
@@ -64,31 +73,66 @@ def _named(shards: list[Path], word: str) -> list[Path]:
 
 def _read(paths: list[Path], options: Options) -> LabeledData:
     options.refuse(paths[0], "image_column", "feature_columns", "kinds")
-    found: dict[str, dict[str, tuple[Path, int, int]]] = {}
-    for path in paths:
+    index = _kept(paths, options) or _index(paths, options)
+    ids = index["id"].to_pylist()
+    places = np.stack([index[name].to_numpy() for name in ("file", "start", "size")], axis=1)
+    names, given = None, None
+    if options.labeled:
+        labels = [int(one) if one.isdecimal() else one for one in index["label"].to_pylist()]
+        given = np.array(labels)
+        names, given, _ = classes(paths[0], "label", given, given, None)
+    return options.build(
+        paths[0], Members(paths, places), given, class_names=names, ids=ids, image_names=ids,
+    )  # fmt: skip
+
+
+def _kept(paths: list[Path], options: Options) -> pa.Table | None:
+    """The index of these shards as it was found before, if they are as they were."""
+    import pyarrow.feather as feather
+
+    try:
+        return feather.read_table(_keeping(paths, options)) if _keeping(paths, options).is_file() else None
+    except (OSError, pa.ArrowInvalid):
+        return None
+
+
+def _keeping(paths: list[Path], options: Options) -> Path:
+    """Where their index is kept, under a checksum of what it depends on."""
+    told = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    name = hashlib.sha256(repr((told, options.label_column, options.labeled)).encode()).hexdigest()[:32]
+    return cache_folder() / f"shards-{name}.feather"
+
+
+def _index(paths: list[Path], options: Options) -> pa.Table:
+    """The examples in the shards: id, label, and where the image lies. Of large sets it is kept for the next time."""
+    import pyarrow.feather as feather
+
+    column = options.label_column or "label"
+    rows: dict[str, list[object]] = {name: [] for name in ("id", "file", "start", "size", "label")}
+    for number, path in enumerate(paths):
+        found: dict[str, dict[str, tuple[Path, int, int]]] = {}
         with damage(f"{path} is a damaged tar file"), tarfile.open(path, "r:") as shard:
             for member in shard:
+                shard.members = []  # type: ignore[attr-defined]  # else it keeps them all
                 _, dot, kind = member.name.rpartition("/")[2].partition(".")
                 if member.isfile() and dot:
                     key = f"{path.stem}/{member.name[: len(member.name) - len(kind) - 1]}"
                     found.setdefault(key, {})[f".{kind.lower()}"] = (path, member.offset_data, member.size)
-    images, labels = [], []
-    for key, files in found.items():
-        image = next((files[kind] for kind in IMAGES if kind in files), None)
-        if image is None:
-            raise InputError(f"{paths[0].parent}: {key} has no image ({', '.join(files)}); add one, or remove it")
-        images.append(image)
-        if options.labeled:
-            labels.append(_label(key, files, options.label_column or "label"))
-    if not found:
+        for key, files in found.items():
+            image = next((files[kind] for kind in IMAGES if kind in files), None)
+            if image is None:
+                raise InputError(f"{path.parent}: {key} has no image ({', '.join(files)}); add one, or remove it")
+            label = str(_label(key, files, column)) if options.labeled else None
+            for name, value in zip(rows, (key, number, *image[1:], label), strict=True):
+                rows[name].append(value)
+    if not rows["id"]:
         raise InputError(f"{paths[0]} holds no files such as 0001.jpg and 0001.cls; pass another")
-    names, given = None, np.array(labels)
-    if options.labeled:
-        names, given, _ = classes(paths[0], "label", given, given, None)
-    return options.build(
-        paths[0], Members(images), given if options.labeled else None,
-        class_names=names, ids=list(found), image_names=list(found),
-    )  # fmt: skip
+    kinds = {"id": pa.string(), "file": pa.int64(), "start": pa.int64(), "size": pa.int64(), "label": pa.string()}
+    index = pa.table({name: pa.array(values, kinds[name]) for name, values in rows.items()})
+    if len(index) >= _MANY:
+        with suppress(InputError):  # nowhere to keep it
+            write_atomically(_keeping(paths, options), lambda path: feather.write_feather(index, path))
+    return index
 
 
 def _label(key: str, files: dict[str, tuple[Path, int, int]], column: str) -> int | str:
@@ -96,7 +140,7 @@ def _label(key: str, files: dict[str, tuple[Path, int, int]], column: str) -> in
     kind = next((kind for kind in LABELS if kind in files), None)
     if kind is None:
         raise Unlabeled(f"{key} has no label beside its image ({', '.join(files)}); add {key}.cls")
-    content = Members([files[kind]])[0]
+    content = _bytes(*files[kind])
     if kind == ".json":
         with damage(f"{key}.json is damaged"):
             value = parse_json(content)[column]
@@ -104,4 +148,4 @@ def _label(key: str, files: dict[str, tuple[Path, int, int]], column: str) -> in
         value = content.decode("utf-8", "replace").strip()
     if not isinstance(value, int | str) or value == "":
         raise InputError(f"{key}{kind} must hold a class, a number or a name, got {value!r:.60}; mend it")
-    return int(value) if str(value).isdecimal() else str(value)
+    return value
