@@ -4,6 +4,11 @@ The texts are the fortunes that Debian ships (fortunes, fortunes-min): those of 
 of texts becomes tf-idf. Each seed draws a test set of 30 %, and corrupts 30 % of the labels of the rest.
 
     python benchmarks/texts.py --folder /usr/share/games/fortunes --seeds 10,11,12,13,14
+
+With --snippets the texts are sentences of tweets, reviews and editorials, by where they are from: the files
+*_GroundTruth.txt in additional_resources/hutto_ICWSM_2014.tar.gz of the source package of vaderSentiment 3.3.2.
+
+    python benchmarks/texts.py --snippets hutto_ICWSM_2014 --seeds 20,21
 """
 
 from __future__ import annotations
@@ -38,17 +43,30 @@ def asked(seeds: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", default="/usr/share/games/fortunes")
     parser.add_argument("--topics", default=TOPICS)
+    parser.add_argument("--snippets", type=Path)
+    parser.add_argument("--method", default="elr")
     parser.add_argument("--noise", default="symmetric:0.3")
     parser.add_argument("--seeds", default=seeds)
     return parser.parse_args()
 
 
+def read_snippets(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    """Sentences of five words or more, and the file they are in."""
+    kept = []
+    for path in sorted(folder.glob("*_GroundTruth.txt")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            parts = line.split("\t", 2)  # a number, a score, the sentence
+            if len(parts) == 3 and len(parts[2].split()) >= 5:
+                kept.append((parts[2].strip(), path.name.split("_")[0]))
+    return pd.DataFrame({"text": [text for text, _ in kept]}), np.array([label for _, label in kept])
+
+
 def main() -> None:
     args = asked("10,11,12,13,14")
-    if not Path(args.folder).is_dir():
+    if not (args.snippets or Path(args.folder)).is_dir():
         print(f"there is no {args.folder}; install fortunes, or pass --folder")
         return
-    X, y = read(Path(args.folder), args.topics.split(","))
+    X, y = read_snippets(args.snippets) if args.snippets else read(Path(args.folder), args.topics.split(","))
     rows = []
     path = ROOT / "results" / "texts.jsonl"
     path.parent.mkdir(exist_ok=True)
@@ -56,16 +74,15 @@ def main() -> None:
         train, test, right, truth = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
         data = nf.noise.apply(nf.LabeledData(np.zeros((len(right), 1)), right), args.noise, seed=seed)
         given = {"right labels": right, "noisy labels": np.array(data.class_names)[data.labels]}
-        model = nf.RobustClassifier("elr", kinds={"text": "text"}, random_state=seed)
+        model = nf.RobustClassifier(args.method, kinds={"text": "text"}, random_state=seed)
         rows.append([100 * model.fit(train, labels).score(test, truth) for labels in given.values()])
         with open(path, "a") as file:
-            file.write(
-                json.dumps({"topics": args.topics, "noise": args.noise, "seed": seed, "accuracy": rows[-1]}) + "\n"
-            )
+            said = {"topics": "snippets" if args.snippets else args.topics, "noise": args.noise, "method": args.method}
+            file.write(json.dumps(said | {"seed": seed, "accuracy": rows[-1]}) + "\n")
     found = np.array(rows)
     gaps = found[:, 0] - found[:, 1]
     cells = [f"{one.mean():.1f} ± {one.std(ddof=1):.1f}" for one in (*found.T, gaps)]
-    show(f"{len(y):,} fortunes, {args.noise}, {len(found)} seeds", ["right labels", "noisy labels", "gap"], [cells])
+    show(f"{len(y):,} texts, {args.noise}, {len(found)} seeds", ["right labels", "noisy labels", "gap"], [cells])
 
 
 if __name__ == "__main__":

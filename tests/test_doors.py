@@ -273,7 +273,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
         "port": [*NO_NUMBER, -1, 70_000], "browser": NO_FLAG,
     }),
     nf.export: ({"trained": MODEL, "path": "model.pt2"}, {
-        "trained": [*NOTHING, 5, "no such run", X], "path": [*NO_PATH, "\0", "model", "model.txt"],
+        "trained": [*NOTHING, 5, "no such run", X], "path": [*NO_PATH, "\0", "", "model", "model.txt"],
         "softmax": NO_FLAG, "dtype": [*NO_TEXT, None, "int8"],
     }),
     nf.audit: ({"what": Y, "pred_probs": PROBABILITIES}, {

@@ -21,8 +21,8 @@ examples that are sure enough, and not the surest alone, some of the harder ones
 Most labels need none of the products in (3). With u = Σ_{k≠y} r_k / r_y, the odds against the given label, and
 ρ = max_{k≠y} T_ky / T_yy, raising to a power a makes of u at most (K − 1)^max(0, 1 − a) u^a (Hölder, Jensen; of several
 models the product of their powers, with a = Σ a_m), an iteration of (3) at most (1 + u₀)(1 + ρ u) − 1 with u₀ of q, as
-of T (q / Tᵀr) the y-th term alone counts, and (4) at most ρ u. Where this bound, of p_y alone, is below `CERTAIN`, the
-label is right, and to be wrong it is given the bound with the mean of T_ky in the place of the largest.             (5)
+of T (q / Tᵀr) the y-th term alone counts, and (4) at most ρ u. Of large sets, where this bound, of p_y alone, is below
+`CERTAIN`, the label is right; to be wrong it is given a share of the bound that is found from a few of these.       (5)
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ TRUST = 0.15  # how far the estimate may be off at least, relatively: docs/audit
 ROUNDS, STEPS = 3, 2  # of (2) and (3); of the iteration in (3)
 HALF, SOME = 0.5, 0.1  # what r of the surest must reach; in the first round, the part of the way from 1/K to 1
 PRIOR = 20.0, 2.0  # examples' worth of equal confusion in a row of T, or for each class: few do not rule out a pair
-CERTAIN = 0.01  # below this bound on the probability that a label is wrong, (5), it is not computed
+CERTAIN, LARGE = 0.01, 2**24  # the bound of (5) below which a label is certain, where there are so many numbers
 MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
 _TINY = 1e-6  # the least probability a model can give
 _SAMPLE, _SAMPLE_VALUES = 20_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
 _FIT_VALUES = 2**19  # numbers, at most, that an exponent is fitted to
+_SOME = 3000  # examples by which a share is found
 _BLOCK = 2**17  # numbers worked on at once by a thread
 
 
@@ -82,27 +83,21 @@ class NoiseModel:
         return bool((self.right(parts).max(axis=1) >= HALF).mean() >= 0.01)
 
     @cached_property
-    def confused(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each label (K,) the largest and the mean T_ky / T_yy over the other classes k: ρ of (5)."""
-        K, own = len(self.transition), np.diag(self.transition)
-        others = ~np.eye(K, dtype=bool)
-        most = self.transition.max(axis=0, where=others, initial=0.0)
-        return most / own, np.minimum(most, self.transition.sum(axis=0, where=others) / (K - 1)) / own
+    def confused(self) -> np.ndarray:
+        """Of each label (K,) the largest T_ky / T_yy over the other classes k: ρ of (5)."""
+        others = ~np.eye(len(self.transition), dtype=bool)
+        return self.transition.max(axis=0, where=others, initial=0.0) / np.diag(self.transition)
 
-    def bound(self, own: Sequence[np.ndarray], labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What P(right ≠ given | x, given) (B,) is at most, Eq. (5), by the predictions (B,) of the given labels.
-
-        And what it may be expected to be.
-        """
-        K = len(self.transition)
-        most, mean = (one[labels] for one in self.confused)
+    def bound(self, own: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+        """What P(right ≠ given | x, given) (B,) is at most, Eq. (5), by the predictions (B,) of the given labels."""
+        K, rho = len(self.transition), self.confused[labels]
         log_odds = sum(a * np.log((1 - p + K * _TINY) / (p + _TINY)) for a, p in zip(self.exponents, own, strict=True))
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
             start = odds = np.exp(log_odds) * _spread(K, float(self.exponents.sum()))
             for _ in range(STEPS if K <= MOST_PAIRS else 0):
-                odds = (1 + start) * (1 + most * odds) - 1
+                odds = (1 + start) * (1 + rho * odds) - 1
             odds = (odds + K * _TINY * (1 + odds)) ** self.sharpness * _spread(K, self.sharpness)
-            return np.minimum(most * odds, 1), np.minimum(mean * odds, 1)
+            return np.minimum(rho * odds, 1)
 
     def posterior(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """P(right | x, given) (B, K), Eq. (4), of predictions and labels (B,)."""
@@ -199,19 +194,26 @@ class Findings:
     joint: np.ndarray  # (K, K): how many examples of each class (rows) carry each label (columns), by expectation
 
 
-def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray]) -> Findings:
-    """Apply (1), (3) and (4) to all examples that (5) leaves open, in blocks: memory for a few beside what is given."""
+def judge(
+    model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], *, certain: float | None = None
+) -> Findings:
+    """Apply (1), (3) and (4) to all examples that (5) leaves open, in blocks: memory for a few beside what is given.
+
+    `certain`: below which bound nothing is computed; by default `CERTAIN` of large sets, else 0, so that all is.
+    """
     n, K = evidence[0].shape
     wrong, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
-    suggested, certain = np.empty(n, np.int32), np.empty(n, bool)
+    suggested, known = np.empty(n, np.int32), np.empty(n, bool)
     joint, lock = np.zeros((K, K)), Lock()  # labels by right classes
+    certain = certain if certain is not None else CERTAIN if n * K > LARGE else 0.0
+    share = _share(model, labels, evidence, certain)
 
     def block(rows: slice) -> None:
         given, at = labels[rows], np.arange(rows.stop - rows.start)
-        bound, expected = model.bound([np.asarray(part[rows][at, given], np.float32) for part in evidence], given)
-        wrong[rows], suggested[rows], confidence[rows] = expected, given, 1 - expected
-        certain[rows] = bound < CERTAIN
-        rest = np.flatnonzero(~certain[rows])
+        bound = model.bound([np.asarray(part[rows][at, given], np.float32) for part in evidence], given)
+        known[rows] = bound < certain
+        wrong[rows], suggested[rows], confidence[rows] = share * bound, given, 1 - share * bound
+        rest = np.flatnonzero(~known[rows])
         given, at = given[rest], at[: len(rest)]
         posterior = model.posterior([np.asarray(part[rows][rest], np.float32) for part in evidence], given)
         suggested[rows][rest] = best = posterior.argmax(axis=1)
@@ -225,12 +227,22 @@ def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray])
 
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:  # threads of ours, or of BLAS, not both
         list(pool.map(block, blocks(n, K)))
-    rest = np.flatnonzero(certain)
+    rest = np.flatnonzero(known)
     doubted = np.bincount(labels[rest], wrong[rest], K)  # these by T alone
     others = model.reached * ~np.eye(K, dtype=bool)
     joint += others * (doubted / np.maximum(others.sum(axis=1), _TINY))[:, None]
     joint[np.diag_indices(K)] += np.bincount(labels[rest], minlength=K) - doubted
     return Findings(np.minimum(wrong, 1), suggested, confidence, joint.T)
+
+
+def _share(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray], certain: float) -> float:
+    """Which share of the bound (5) the probability is, on average, of some examples below `certain`."""
+    rows = np.unique(np.linspace(0, len(labels) - 1, _SOME).astype(np.int64)) if certain else np.arange(0)
+    parts, at = [np.asarray(part[rows], np.float32) for part in evidence], np.arange(len(rows))
+    bound = model.bound([part[at, labels[rows]] for part in parts], labels[rows])
+    some = np.flatnonzero(bound < certain)
+    exact = model.wrong([part[some] for part in parts], labels[rows[some]])
+    return float(exact.sum() / max(float(bound[some].sum()), _TINY))
 
 
 def rate_interval(

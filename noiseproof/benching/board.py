@@ -107,7 +107,8 @@ class Board:
 
     def _mean_and_rank(self, method: str) -> str:
         means = [one.mean(self.figure) for one in self.row(method)]
-        rank = f", rank {self.ranks[method]:.1f}" if method in self.ranks else ""
+        some = f" ({len(means)} of {len(self.columns)})"  # no mean to compare with those of all columns
+        rank = f", rank {self.ranks[method]:.1f}" if method in self.ranks else some
         return "–" if not means else f"{100 * statistics.fmean(means):.1f}{rank}"
 
     def row(self, method: str) -> list[Entry]:

@@ -15,8 +15,8 @@ def methods() -> None:
     from noiseproof import methods
     from noiseproof.cli.console import show, table
 
-    rows = [(row.name, _clause(row.description), row.paper, row.needs, row.cost) for row in methods.table()]
-    header = ("name", "what it does", "paper", "needs", "cost")
+    rows = [(row.name, f"{_clause(row.description)} ({row.paper})", row.needs, row.cost) for row in methods.table()]
+    header = ("name", "what it does", "needs", "cost")
     show(table("Methods", header, rows, caption=METHODS_CAPTION))
 
 

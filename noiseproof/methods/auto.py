@@ -33,7 +33,6 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.auditing import posterior
-from noiseproof.data import LabeledData
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
@@ -133,8 +132,9 @@ class Auto(Method):
 
     def _look(self, run: Run) -> None:
         """After an epoch: what the network says of examples it was not trained on, and what follows."""
-        data: LabeledData = run.data.subset(self.held.cpu()) if run.val is None else run.val
-        now, labels = run.predict(data), data.labels
+        held = self.held.cpu()
+        now = run.predict(run.val) if run.val is not None else run.predict(index=held)
+        labels = run.val.labels if run.val is not None else run.data.labels[held]
         self.said += now.to(self.said)
         agreement = float((now.argmax(dim=1) == labels).float().mean())
         error = (agreement * (1 - agreement) / len(labels)) ** 0.5

@@ -77,7 +77,8 @@ def export(
     if path.suffix not in (*_FORMATS, ".safetensors"):
         known = ", ".join((*_FORMATS, ".safetensors"))
         torchscript = "; TorchScript is deprecated by PyTorch" if path.suffix in (".pt", ".pth", ".pts", ".ts") else ""
-        raise InputError(f"{path} must end in one of {known}{torchscript}; name it so, e.g. {path.with_suffix('.pt2')}")
+        named = path.with_suffix(".pt2") if path.name else "model.pt2"
+        raise InputError(f"{path} must end in one of {known}{torchscript}; name it so, e.g. {named}")
     if isinstance(trained, str | Path):
         trained = _load(trained, model, path.suffix == ".safetensors")
     if not isinstance(trained, Predictor | Features):

@@ -72,6 +72,8 @@ def test_board(records: list[Record]) -> None:
         ["0.50", "1.00", "-1.00", "2.00"], ["10.00", "20.00", "+0.00", "1.00"], ["10.00", "10.00", "-10.00", "1.00"],
     ]  # fmt: skip
     assert board.cost_of("elr") == 2.0
+    part = Board([*records, record("sop", "none", 0, 0.99)])  # of one column, and not ranked
+    assert part.accuracy()[1][-1][:2] == ["sop", "99.0 (1 of 2)"]
 
 
 def test_pairs_go_by_seed_and_a_method_that_fails_is_last(records: list[Record]) -> None:

@@ -40,6 +40,12 @@ GOOD = {  # a call of each verb that would do; nothing is trained
     "relabel": ["t.csv", "--decisions", "d.csv"],
     "reproduce": ["early-fig6"],
 }
+OWN_OUT = ("predict", "export", "probe", "jacobian", "corrupt", "review")  # no --out, or another
+ARGUMENTS = [  # by position
+    (verb, place)
+    for verb, good in GOOD.items()
+    for place in range(next((i for i, word in enumerate(good) if word.startswith("-")), len(good)))
+]
 OPTIONS = [
     (verb, max(parameter.opts, key=len))
     for verb, command in typer.main.get_command(cli.app).commands.items()  # type: ignore[attr-defined]
@@ -96,14 +102,16 @@ def call(made, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     return run
 
 
-def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: list[str]) -> None:
+def check(call: Callable[..., tuple[int, str]], verb: str, option: str | int, names: list[str]) -> None:
+    """Each edge as the value of an option, or in the place of an argument."""
     for name in names:
-        out = (
-            []
-            if option == "--out" or verb in ("predict", "export", "probe", "jacobian", "corrupt", "review")
-            else ["--out", f"out-{name}"]
-        )
-        code, err = call(verb, *GOOD[verb], *out, option, EDGES[name])
+        out = [] if option == "--out" or verb in OWN_OUT else ["--out", f"out-{name}"]
+        good = list(GOOD[verb])
+        if isinstance(option, int):
+            good[option] = EDGES[name]
+        else:
+            out += [option, EDGES[name]]
+        code, err = call(verb, *good, *out)
         assert code in (0, 2), f"{verb} {option} {name}: {err}"
         assert "Traceback" not in err
         if err.startswith("error:"):
@@ -111,13 +119,13 @@ def check(call: Callable[..., tuple[int, str]], verb: str, option: str, names: l
             assert len(err) < 700, err
 
 
-@pytest.mark.parametrize(("verb", "option"), OPTIONS)
+@pytest.mark.parametrize(("verb", "option"), [*OPTIONS, *ARGUMENTS])
 def test_some_edges(call, verb, option):
-    check(call, verb, option, random.Random(verb + option).sample(sorted(EDGES), FEW))
+    check(call, verb, option, random.Random(f"{verb}{option}").sample(sorted(EDGES), FEW))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("verb", "option"), OPTIONS)
+@pytest.mark.parametrize(("verb", "option"), [*OPTIONS, *ARGUMENTS])
 def test_all_edges(call, verb, option):
     check(call, verb, option, list(EDGES))
 

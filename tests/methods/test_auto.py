@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from reference import auto as reference
+from sklearn.datasets import load_digits
 
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData, load, noise
+from noiseproof.estimator import RobustClassifier
 from noiseproof.method import Run
 from noiseproof.methods.auto import ENOUGH, Auto, auto_loss, log_corrected, raised, uneven
 from noiseproof.training.fit import fit
@@ -110,3 +112,11 @@ def test_of_few_examples_it_learns_nothing_of_the_noise() -> None:
     assert isinstance(result.method, Auto)
     assert float(result.method.rate) == 0
     assert result.history[0]["examples"] == 8 * ENOUGH
+
+
+def test_rows_left_out_of_a_table_are_encoded_as_the_rest() -> None:
+    X, y = load_digits(return_X_y=True)  # columns that are constant in some of the rows
+    fitted = RobustClassifier("auto", "mlp(widths=[8])", epochs=2, class_weight="balanced", random_state=0)
+    history = fitted.fit(X[:600], y[:600]).history_
+    assert [record["examples"] for record in history] == [540, 600]
+    assert history[-1]["noise_estimate"] >= 0

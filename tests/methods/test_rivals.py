@@ -15,7 +15,7 @@ from noiseproof.method import Batch, Run
 from noiseproof.methods import build, pes
 from noiseproof.methods.cores import CORES, cores, losses, sieve, strength
 from noiseproof.methods.d2l import D2L, d2l_loss, dimensionality, trust, turned
-from noiseproof.methods.dmi import DMILoss, dmi
+from noiseproof.methods.dmi import DMI, DMILoss, dmi
 from noiseproof.methods.incv import CANDIDATE, INCV, REMOVED, SELECTED, judge, noise_rate
 from noiseproof.methods.joint import Joint, divergence, entropy, prior_loss
 from noiseproof.methods.mentornet import MentorNet, curriculum
@@ -69,6 +69,7 @@ def test_curriculum_is_the_least_of_the_self_paced_problem(band: float) -> None:
     expected = torch.tensor(reference.curriculum(loss.tolist(), 1.0, band), dtype=torch.float64)
     torch.testing.assert_close(curriculum(loss, torch.tensor(1.0), band), expected, atol=1e-4, rtol=0)
     assert curriculum(loss, torch.tensor(1.0), 0.0).tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert not curriculum(loss.requires_grad_(), torch.tensor(1.0), band).requires_grad
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -182,6 +183,10 @@ def test_incv_trains_each_half_from_the_start_and_then_what_was_selected(make_ru
         assert selection is not None
         if epoch in (0, 2, 4, 6, 8):  # four halves of two epochs, then the inner method
             assert all(torch.equal(p, q) for p, q in zip(run.model.parameters(), first, strict=True))
+        if epoch in (1, 3):  # a half is judged by what was trained on the other
+            judged = method.side == (1 if epoch == 1 else 0)
+            assert (method.loss_held[judged] > 0).all()
+            assert epoch == 3 or (method.loss_held[~judged] == 0).all()
         seen.append(selection.index)
         with torch.no_grad():
             for p in run.model.parameters():
@@ -264,15 +269,40 @@ def test_mentornet_drops_in_the_burn_in_and_the_worst_after_it(make_run: Callabl
     run.epoch = 2
     expected = loss[loss <= loss.quantile(0.5)].sum() / 12
     torch.testing.assert_close(method.loss(run, whole(run)), expected)
+    slow = MentorNet(percentile=0.5, decay=0.9)
+    slow.start(run)
+    for loss in (torch.tensor([1.0, 2.0, 9.0]), torch.tensor([4.0, 4.0, 4.0])):
+        slow._move(loss)
+    assert float(slow.threshold) == pytest.approx(0.9 * 2 + 0.1 * 4)
+
+
+def test_dmi_follows_cross_entropy_with_its_scale(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(epochs=6), DMI(scale=0.25, warmup=2)
+    method.start(run)
+    logits, label = run.model(whole(run).views[0]), run.data.labels
+    for epoch, expected in ((1, F.cross_entropy(logits, label)), (2, 0.25 * dmi(logits, label))):
+        run.epoch = epoch
+        torch.testing.assert_close(method.loss(run, whole(run)), expected)
+
+
+def test_joint_sums_its_three_terms(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(epochs=20), Joint(alpha=1.2, beta=0.8, warmup=2)
+    method.start(run)
+    label = run.data.labels
+    logits, prior = run.model(whole(run).views[0]).double(), torch.bincount(label, minlength=3) / len(label)
+    expected = reference.joint(logits, F.one_hot(label, 3).double(), prior.tolist(), 1.2, 0.8)
+    torch.testing.assert_close(method.loss(run, whole(run)).double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_cores_drops_labels_below_chance_and_follows_the_shares(make_run: Callable[..., Run]) -> None:
     run, method = make_run(epochs=20), CORES(warmup=1)
     method.start(run)
-    run.epoch = 3
-    method.loss(run, whole(run))
-    each = losses(run.model(whole(run).views[0]))
-    assert torch.equal(method.kept, sieve(each, run.data.labels))
+    run.epoch, label = 3, run.data.labels
+    share = method.share.clone()
+    loss = method.loss(run, whole(run))
+    each, beta = losses(run.model(whole(run).views[0])), strength(3, 1, 2.0)
+    assert torch.equal(method.kept, sieve(each, label))
+    torch.testing.assert_close(loss, cores(each, label, share, beta)[method.kept].mean() / (1 + beta))
     assert method.kept.any()
     assert not method.kept.all()
     method.before_epoch(run)

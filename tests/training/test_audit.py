@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import noiseproof as nf
-from noiseproof.auditing import posterior
 from noiseproof.cli.app import app
 from noiseproof.errors import InputError
 from noiseproof.runs.label_report import LabelReport
@@ -53,9 +52,7 @@ def test_suggestions_scores_and_soft_labels_agree(report: LabelReport) -> None:
     soft = report.soft_labels()
     rows = np.arange(len(report))
     np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-4)
-    np.testing.assert_allclose(1 - soft[rows, report.labels], report.scores, atol=posterior.CERTAIN)
-    doubted = report.scores > posterior.CERTAIN
-    np.testing.assert_allclose(1 - soft[rows, report.labels][doubted], report.scores[doubted], atol=1e-4)
+    np.testing.assert_allclose(1 - soft[rows, report.labels], report.scores, atol=1e-4)
     np.testing.assert_array_equal(soft.argmax(axis=1), report.suggested)
     classes, likely = report.candidates
     np.testing.assert_array_equal(classes[:, 0], report.suggested)
