@@ -49,11 +49,12 @@ class _Trained:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Tensor:
         """What `ask` says (m, width) of the `rows` (m,) of raw inputs, in blocks; on the CPU."""
-        answer = torch.empty(len(rows), width)
+        answer, done = torch.empty(len(rows), width), 0
         with eval_mode(network), torch.no_grad():
             for at in torch.arange(len(rows)).split(block_size(self.form.shape)):
                 answer[at] = ask(self.normalize(take(inputs, rows[at]).to(self.device))).float().cpu()
-                progress(int(at[-1]) + 1, len(rows))
+                done += len(at)
+                progress(done, len(rows))
         return answer
 
     def export(self, path: str | Path, **options: Any) -> Exported:
