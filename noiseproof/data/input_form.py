@@ -226,4 +226,4 @@ def colour_range(inputs: Inputs) -> tuple[float, float]:
 def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if len(shape) != 3 or len(wanted) != 3:
         return "give it the same features"
-    return "convert both to grey or to colour" if shape[1:] == wanted[1:] else "bring both to one size, e.g. by fit --image-size"
+    return "convert both to grey or to colour" if shape[1:] == wanted[1:] else "bring both to one size"
