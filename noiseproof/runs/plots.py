@@ -114,8 +114,8 @@ def plot_runs(runs: Runs, path: Path, *, title: str = "", noise_rate: float | No
     Where the noise rate is known, a dotted line marks the share of labels that are right: accuracy on the noisy
     training labels above it is memorised noise.
     """
-    columns = min(len(runs), columns)
     rows = -(-len(runs) // columns)
+    columns = -(-len(runs) // rows)  # as even as they can be
     figure = new_figure(3.4 * columns + 0.4, 2.9 * rows + 0.9)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axis, (name, histories) in zip(grid.flat, runs.items(), strict=False):
