@@ -53,7 +53,7 @@ ENTRIES: dict[str, Entry] = {
     "lenet": Entry(LeNet, "LeNet-5 with ReLU and max-pooling", 12),
     "conv4": Entry(Conv4, "two convolutions, two dense layers (Li et al. 2020 on MNIST)", 6),
     "cnn3": Entry(CNN3, "three convolutions with batch norm: CIFAR at small scale", 4),
-    "quicknet": Entry(QuickNet, "six wide convolutions on whitened patches: all of CIFAR-10 in minutes", 9),
+    "quicknet": Entry(QuickNet, "six wide convolutions on whitened patches: cheap for photos of 32 pixels", 9),
     "resnet8": Entry(partial(cifar_resnet, 1), "CIFAR ResNet, 3 stages of 1 block", 1),
     "resnet20": Entry(partial(cifar_resnet, 3), "CIFAR ResNet, 3 stages of 3 blocks (Li et al. 2020)", 1),
     "resnet32": Entry(partial(cifar_resnet, 5), "CIFAR ResNet, 3 stages of 5 blocks: CRUST", 1),

@@ -1,7 +1,7 @@
 """Do the methods hurt, or help, on all of CIFAR-10? `sop`, `elr` and `sop_plus` against `ce` at the medium scale.
 
-Not of a paper: `defaults-grid` where a network has much to learn. What matters most comes first, as a run takes ten
-minutes on two cores and the grid is run a part at a time.
+Not of a paper: `defaults-grid` where a network has much to learn. What matters most comes first, as a run takes
+some twenty minutes of a core, by the network's throughput, and the grid is run a part at a time.
 """
 
 from __future__ import annotations

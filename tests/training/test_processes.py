@@ -262,15 +262,18 @@ def test_rows_come_and_go_also_where_one_process_has_all_of_a_step(tmp_path: Pat
     assert together(work, tmp_path, world=3) == [expected, None, None]
 
 
+class Stop(Watch):
+    """Ctrl-C in the sixth step."""
+
+    def step(self, run, done):
+        if run.step == 6:
+            signal.raise_signal(signal.SIGINT)
+
+
 def test_damage_to_one_part_is_damage_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process finds its part spoilt: all go on from the checkpoint before, to the same bits."""
     monkeypatch.setattr(FitResult, "save", lambda *_, **__: None)  # there is no audit to write
     out = tmp_path / "run"
-
-    class Stop(Watch):
-        def step(self, run, done):
-            if run.step == 6:
-                signal.raise_signal(signal.SIGINT)
 
     def begin(folder: Path) -> Any:
         try:
@@ -298,11 +301,6 @@ def test_a_run_goes_on_with_more_or_fewer_processes(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(FitResult, "save", lambda *_, **__: None)  # there is no audit to write
     name, out = "early_stop(label_noise(sop))", tmp_path / "run"
     alone = told(*train(name))
-
-    class Stop(Watch):
-        def step(self, run, done):
-            if run.step == 6:
-                signal.raise_signal(signal.SIGINT)
 
     def begin(folder: Path) -> Any:
         try:
