@@ -98,9 +98,7 @@ def posterior(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-def wrong(
-    p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int
-) -> np.ndarray:
+def wrong(p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int) -> np.ndarray:
     """The whole of it: the probability (n,) that each label is wrong."""
     q = given([p], [exponent(p, labels)])
     r = q
