@@ -305,12 +305,12 @@ def _exponents(logs: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
     own = np.stack([log[np.arange(len(labels)), labels] for log in logs])  # (M, m)
 
     def loss(a: np.ndarray) -> tuple[float, np.ndarray]:
-        z = sum(float(one) * log for one, log in zip(a, logs, strict=True))
+        z = np.add.reduce([float(one) * log for one, log in zip(a, logs, strict=True)])
         top = z.max(axis=1) if a.sum() > _FAR else np.zeros(1, z.dtype)
         q = np.exp(z - top[:, None])
         total = q @ np.ones(z.shape[1], z.dtype)
-        mean = [np.einsum("ij,ij->i", q, log) / total for log in logs]  # (M, m)
-        gradient = np.mean(mean - own, axis=1, dtype=np.float64)
+        mean = np.stack([np.einsum("ij,ij->i", q, log) / total for log in logs])  # (M, m)
+        gradient = (mean - own).mean(axis=1, dtype=np.float64)
         return float((top + np.log(total) - a @ own).mean()), gradient
 
     start = np.full(len(logs), 1 / len(logs))
