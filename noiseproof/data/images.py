@@ -44,6 +44,7 @@ class LazyImages(InputSource):
         names: what errors call the images.
     """
 
+    decodes = True
     encoded: Sequence[Encoded]
     size: tuple[int, int]
     _: KW_ONLY

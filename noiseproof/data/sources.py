@@ -29,6 +29,7 @@ class InputSource(ABC):
     """
 
     ready = False  # whether rows are on the scale that networks take, so that nothing normalises them
+    decodes = False  # whether a row costs so much that not all are taken just to know them
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -97,7 +98,7 @@ class Rows(InputSource):
         self.rows = rows  # (m,)
         if isinstance(base, Rows):
             self.base, self.rows = base.base, base.rows.index_select(0, rows)
-        self.ready = getattr(base, "ready", False)
+        self.ready, self.decodes = (getattr(base, name, False) for name in ("ready", "decodes"))
 
     @property
     def shape(self) -> tuple[int, ...]:

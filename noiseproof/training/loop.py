@@ -102,7 +102,7 @@ class Loop:
                 warnings.warn(f"the run ended by itself in epoch {self.run.epoch}: more change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
-            self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))
+            self.folder.save_initial(self.initial, self.run.models, self.run.normalize)
             self.save()
 
     def train(self) -> int | None:
