@@ -311,7 +311,7 @@ class RunFolder:
         path = self.path / INITIAL
         figures = checkpoint.load(path).get("normalize") if path.is_file() else None
         each = torch.empty(channels)
-        if structure.mismatch(figures, {"mean": each, "std": each}) is not None:
+        if figures is None or structure.mismatch(figures, {"mean": each, "std": each}) is not None:
             return None
         return figures["mean"], figures["std"]
 

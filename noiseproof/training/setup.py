@@ -115,7 +115,7 @@ class Setup:
         main = distributed.is_main()
         if self.folder is not None:
             self.folder.writes = main
-        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even)
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even, self.call.shuffle)
         progress = reporter(self.call.progress if main else False)
         return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
