@@ -62,6 +62,9 @@ class InputSource(ABC):
 
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """What `take` gives for one batch after another, read ahead in a thread."""
+        if len(batches) == 1:
+            yield self.take(batches[0])
+            return
         reader, reading = ThreadPoolExecutor(1, initializer=stand_back), deque[Future[Tensor]]()
         many = max(FETCHED // max(map(len, batches[:1]), default=1), 1)  # batches that are fetched at once
         try:

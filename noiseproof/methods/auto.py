@@ -41,9 +41,10 @@ SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run hold
 ENOUGH = 50  # held-out examples, at least, to know a noise rate by
 
 
-def log_corrected(log_p: Tensor, label: Tensor, log_reached: Tensor) -> Tensor:
-    """log s (B,), Eq. (1), of log p (B, K), label (B,) and log Uᵀ (K, K)."""
-    return (log_p + log_reached[label].to(log_p.dtype)).logsumexp(dim=1)
+def log_corrected(log_p: Tensor, label: Tensor, confusion: Tensor) -> Tensor:
+    """log s (B,), Eq. (1), of log p (B, K), label (B,) and U (K, K)."""
+    reached = confusion.T[label].clamp_min(1e-6).log()  # (B, K)
+    return (log_p + reached.to(log_p.dtype)).logsumexp(dim=1)
 
 
 def auto_loss(log_s: Tensor, q: float) -> Tensor:
@@ -100,7 +101,7 @@ class Auto(Method):
     begun: Tensor
 
     def start(self, run: Run) -> None:
-        self._loss: tuple[float, Tensor] | None = None
+        self._q: float | None = None
         n, K = len(run.data), run.num_classes
         count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
         rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
@@ -118,7 +119,7 @@ class Auto(Method):
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
     def before_epoch(self, run: Run) -> Selection | None:
-        self._loss = None
+        self._q = None
         if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
             return None
         if run.epoch > 0:
@@ -172,10 +173,9 @@ class Auto(Method):
         p = log_p.detach().float().exp()
         at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
         self.mean[at] = self.mean[at].lerp(p, 1 - MEMORY)
-        if self._loss is None:  # once in an epoch: to ask for q in each step would be to wait for the device
-            self._loss = self.q, self.confusion.T.clamp_min(1e-6).log()
-        q, log_reached = self._loss
-        return batch.mean(auto_loss(log_corrected(log_p, batch.label, log_reached), q))
+        if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
+            self._q = self.q
+        return batch.mean(auto_loss(log_corrected(log_p, batch.label, self.confusion), self._q))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}
