@@ -19,8 +19,6 @@ are left out. Prints a table in Markdown and writes results/audit_quality.json.
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -37,9 +35,10 @@ from torch import nn
 
 import noiseproof as nf
 from noiseproof.auditing.calibration import reliability
+from noiseproof.data.noise import CIFAR10_CLASSES
 from noiseproof.errors import InputError
-from noiseproof.files import write_atomically
-from noiseproof.models.embedding import VARIABLE, imagenet_features
+from noiseproof.files import cache_folder, write_atomically
+from noiseproof.models.embedding import imagenet_features
 
 HUMAN = {"aggre": "aggre_label", "random1": "random_label1"}  # the columns of CIFAR-10N
 
@@ -60,6 +59,7 @@ CASES = (
     Case("d-lin-inst3", "cifar:0:12000", "instance:0.3", "linear", 2),
     Case("d-mlp-random1", "cifar:0:12000", "random1", "mlp", 0),
     Case("d-mlp-asym4", "cifar:0:12000", "asymmetric:0.4", "mlp", 1),
+    Case("d-mlp-der4", "cifar:0:12000", "derangement:0.4", "mlp", 1),
     Case("d-mlp-sym2", "cifar:0:12000", "symmetric:0.2", "mlp", 2),
     Case("d-str-aggre", "cifar:0:12000", "aggre", "hinted", 0),
     Case("d-str-sym4", "cifar:0:12000", "symmetric:0.4", "hinted", 1),
@@ -73,6 +73,7 @@ CASES = (
     Case("h-lin-random1", "cifar:20000:12000", "random1", "linear", 10),
     Case("h-lin-sym2", "cifar:20000:12000", "symmetric:0.2", "linear", 11),
     Case("h-lin-asym4", "cifar:20000:12000", "asymmetric:0.4", "linear", 12),
+    Case("h-lin-der4", "cifar:20000:12000", "derangement:0.4", "linear", 12),
     Case("h-mlp-aggre", "cifar:20000:12000", "aggre", "mlp", 10),
     Case("h-mlp-inst3", "cifar:20000:12000", "instance:0.3", "mlp", 11),
     Case("h-mlp-sym4", "cifar:20000:12000", "symmetric:0.4", "mlp", 12),
@@ -105,10 +106,10 @@ def cifar10n(train: Path, labels: Path, first: int, count: int, *, images: bool 
     with open(labels, newline="") as file:
         given = list(csv.DictReader(file))[rows]
     human = {name: np.array([int(row[column]) for row in given]) for name, column in HUMAN.items()}
-    true, names = data.labels.numpy()[rows], tuple(data.class_names)
+    true = data.labels.numpy()[rows]
     if images:
-        return Source(np.empty((count, 0)), true, names, human, data.take(torch.arange(first, first + count)))
-    return Source(imagenet_features(data)[rows].astype(np.float32), true, names, human)
+        return Source(np.empty((count, 0)), true, CIFAR10_CLASSES, human, data.take(torch.arange(first, first + count)))
+    return Source(imagenet_features(data)[rows].astype(np.float32), true, CIFAR10_CLASSES, human)
 
 
 def read(case: Case, cifar: tuple[Path, Path] | None) -> Source:
@@ -306,17 +307,13 @@ def tables(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = parser_of(__doc__)
     labels = CIFAR10N(parser)
-    parser.add_argument(
-        "--cache", type=Path, help=f"where sets are kept; by default ${VARIABLE}, or a temporary folder"
-    )
+    parser.add_argument("--cache", type=Path, default=cache_folder() / "audit-sets", help="where sets are kept")
     parser.add_argument("--only", default="", help="sets with this in their names")
     options = parser.parse_args()
     cifar = labels.given(options)
-    base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
-    folder = options.cache or base / "audit-sets"
     found = []
     for case in CASES:
-        if options.only in case.name and (arrays := cached(case, folder, cifar)) is not None:
+        if options.only in case.name and (arrays := cached(case, options.cache, cifar)) is not None:
             found.append(measure(case, **arrays))
             print(f"{case.name}: F1 {found[-1]['f1']:.3f}, cleanlab {found[-1]['cleanlab']:.3f}", flush=True)
     print("\n" + tables(found))

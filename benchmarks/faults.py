@@ -139,9 +139,15 @@ def torchrun(world: int, job: dict[str, Any]) -> tuple[str, int]:
     """The same by torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world),
                "--max-restarts", "3", __file__, "--job", json.dumps(job)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * PATIENCE)
-    told = Path(job["out"]) / "restarts"
-    return ("ended" if done.returncode == 0 else "gave up"), int(told.read_text()) if told.exists() else -1
+    environment, told = os.environ | {"NOISEPROOF_TIMEOUT": "60"}, Path(job["out"]) / "restarts"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
+    except subprocess.TimeoutExpired:
+        return "hung", -1
+    if done.returncode:
+        print(done.stderr[-3000:], file=sys.stderr)
+        return "gave up", -1
+    return "ended", int(told.read_text())
 
 
 def bits(folder: Path) -> dict[str, Any]:

@@ -72,10 +72,12 @@ class Photos(torch.utils.data.Dataset):
 def make(folder: Path, count: int) -> list[Path]:
     """Photos of a kind: smooth colours with some grain."""
     rng = np.random.default_rng(0)
-    paths = []
+    paths, grain = [], rng.normal(0, 8, (2 * SIDE, 2 * SIDE, 3)).astype(np.float32)
     for i in range(count):
         coarse = Image.fromarray(rng.integers(256, size=(12, 12, 3), dtype=np.uint8))
-        pixels = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) + rng.normal(0, 8, (SIDE, SIDE, 3))
+        top, left = rng.integers(SIDE, size=2)
+        pixels = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32)
+        pixels = pixels + grain[top : top + SIDE, left : left + SIDE]
         path = folder / "ab"[i % 2] / f"{i}.jpg"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=88)

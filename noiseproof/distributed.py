@@ -26,6 +26,7 @@ from noiseproof.errors import InputError
 
 TIMEOUT = "NOISEPROOF_TIMEOUT"  # seconds that a process waits for another before it gives up
 _PATIENCE = 900.0
+_RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # how often torchrun has started all processes again
 
 
 def launched() -> bool:
@@ -35,7 +36,7 @@ def launched() -> bool:
 
 def restarted() -> bool:
     """Whether torchrun started this process again, after one of them had died."""
-    return launched() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return launched() and os.environ.get(_RESTARTS, "0") != "0"
 
 
 def patience() -> float:
@@ -58,12 +59,14 @@ def join() -> None:
     """Meet the others, if torchrun started any: over NCCL with a GPU for each process, over Gloo on the CPU."""
     if not launched() or dist.is_initialized():
         return
-    wait = timedelta(seconds=patience())
+    wait, backend = timedelta(seconds=patience()), "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=wait)
-    else:
-        dist.init_process_group("gloo", timeout=wait)
+        backend = "cpu:gloo,cuda:nccl"
+    store, own, size = next(dist.rendezvous("env://", timeout=wait))
+    # torchrun keeps one store for all of its restarts: there the addresses of the dead still stand under the same names
+    store = dist.PrefixStore(f"noiseproof-{os.environ.get(_RESTARTS, '0')}-of-{size}", store)
+    dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=wait)
     atexit.register(_leave)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 
@@ -22,6 +23,20 @@ def _one_thread():
 def _own_cache(tmp_path_factory):
     """Features of images are kept; not those of tests."""
     os.environ["NOISEPROOF_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="  # a PNG
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures(request, monkeypatch):
+    """The picture of a run is a pixel: drawing it takes longer than the runs of most tests. `pictures`: it is drawn."""
+
+    def pixel(history, losses, wrong, path, **words):
+        path.write_bytes(base64.b64decode(PIXEL))
+
+    if "pictures" not in request.keywords:
+        monkeypatch.setattr("noiseproof.runs.plots.plot_run", pixel)
 
 
 @pytest.fixture(scope="session")

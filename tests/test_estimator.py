@@ -23,14 +23,25 @@ from noiseproof.errors import InputError
 # A row of weight 2 meets other steps of the optimizer than two rows; scikit-learn lists the same of its stochastic
 # estimators (SGDClassifier, BaggingClassifier, …).
 STOCHASTIC = {"check_sample_weight_equivalence_on_dense_data": "weights are not repetitions to stochastic gradients"}
-QUICK = nf.RobustClassifier("ce", epochs=20, lr=0.1, random_state=0)
+QUICK = nf.RobustClassifier("ce", "mlp(widths=[])", epochs=20, lr=0.1, random_state=0)
+CHOOSING = nf.RobustClassifier("ce", epochs=20, lr=0.1, random_state=0)  # between two networks
 
 
-@pytest.mark.parametrize(
-    ("estimator", "check"),
-    list(estimator_checks_generator(QUICK, expected_failed_checks=STOCHASTIC, mark="xfail")),
-    ids=lambda one: getattr(getattr(one, "func", None), "__name__", None),
-)
+def own_checks(estimator: nf.RobustClassifier) -> list:
+    return list(estimator_checks_generator(estimator, expected_failed_checks=STOCHASTIC, mark="xfail"))
+
+
+def name_of(value) -> str | None:
+    return getattr(getattr(value, "func", None), "__name__", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("estimator", "check"), own_checks(CHOOSING), ids=name_of)
+def test_scikit_learns_own_checks_of_the_default_network(estimator, check) -> None:
+    test_scikit_learns_own_checks(estimator, check)
+
+
+@pytest.mark.parametrize(("estimator", "check"), own_checks(QUICK), ids=name_of)
 def test_scikit_learns_own_checks(estimator, check) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those that the checks provoke

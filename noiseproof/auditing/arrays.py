@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from noiseproof import checks
-from noiseproof.auditing.posterior import blocks
+from noiseproof.auditing.posterior import blocks, in_threads
 from noiseproof.data import label_checks
 from noiseproof.data.input_checks import as_array
 from noiseproof.errors import InputError, shown
@@ -69,26 +69,29 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
         raise InputError(
             f"{name} has {K} columns, but the largest label is {labels.max()}; give a column for each class"
         )
-    agree = True  # all labels, so far
-    for rows in blocks(n, K):
+    most = 0.02 if array.dtype == np.float16 else 1e-3
+
+    def check(rows: slice) -> None:
         block = np.asarray(array[rows], np.float32)
-        total, least = block @ np.ones(K, np.float32), block.min(axis=1)
-        bad = ~((least >= -1e-6) & (np.abs(total - 1) <= (0.02 if array.dtype == np.float16 else 1e-3)))
-        if bad.any():
-            at = int(np.flatnonzero(bad)[0])
+        total = block @ np.ones(K, np.float32)
+        if not (block.min() >= -1e-6 and np.abs(total - 1).max() <= most):
+            least = block.min(axis=1)
+            at = int(np.flatnonzero(~((least >= -1e-6) & (np.abs(total - 1) <= most)))[0])
             what = "a NaN" if np.isnan(total[at]) else f"a sum of {total[at]:.4g}, entries from {least[at]:.4g}"
             raise InputError(
                 f"{name} must be probabilities, not negative, of sum 1 in each row; row {rows.start + at} has {what}; "
                 "pass logits through a softmax, or normalise"
             )
-        agree = agree and bool((block.argmax(axis=1) == labels[rows]).all())
+
+    in_threads(check, n, K)
     missing = np.flatnonzero(np.bincount(labels, minlength=K) == 0)
     if len(missing):
         raise InputError(
             f"class {missing[0]} is given to no label, though {name} has a column for it; "
             f"leave out {'its column' if len(missing) == 1 else f'the columns of all {len(missing)} such classes'}"
         )
-    if agree and n > 20 * K:
+    agree = (np.array_equal(array[rows].argmax(axis=1), labels[rows]) for rows in blocks(n, K))
+    if n > 20 * K and all(agree):
         warnings.warn(
             f"{name} agrees with all {n:,} labels: it looks like predictions of examples that were trained on, which "
             "find no wrong label; pass out-of-sample predictions, e.g. of cross-validation",

@@ -109,6 +109,8 @@ def as_tensor(i: int, value: Any) -> Tensor:
 class DatasetInputs(InputSource):
     """The inputs of a dataset, loaded when they are taken; streams of batches by `workers` processes."""
 
+    decodes = True
+
     def __init__(self, items: Items, like: Tensor, workers: int) -> None:
         self.items, self.like, self.workers = items, like, workers
 

@@ -44,6 +44,7 @@ class LazyImages(InputSource):
         names: what errors call the images.
     """
 
+    decodes = True
     encoded: Sequence[Encoded]
     size: tuple[int, int]
     _: KW_ONLY
@@ -60,6 +61,13 @@ class LazyImages(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         return torch.from_numpy(self.decode(index.tolist()))
+
+    def places(self) -> np.ndarray | None:
+        return getattr(self.encoded, "places", None)
+
+    def fetch(self, rows: Tensor) -> None:
+        if (fetch := getattr(self.encoded, "fetch", None)) is not None:
+            fetch(rows.numpy())
 
     def decode(
         self, rows: Sequence[int], *, fit: bool = True, strict: bool = False, progress: Progress | None = None

@@ -9,7 +9,7 @@ Everything between, order, batches and subsets, sees a tensor (n, D) as of a tab
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -122,6 +122,9 @@ class Packed(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         return self.rows.index_select(0, index)
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        return map(self.take, batches)
 
     def select(self, rows: Tensor) -> Inputs:
         return Packed(self.packing, self.take(rows))

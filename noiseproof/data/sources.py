@@ -19,6 +19,7 @@ from torch import Tensor
 COPY_LIMIT = 64 << 20  # bytes: a subset of a smaller tensor is copied, of a larger one it is a view by index
 
 AHEAD = 2  # batches that are read while another is used
+FETCHED = 4096  # rows whose bytes are asked for together, before those in front of them are decoded
 _BEHIND = 5  # niceness of who reads them: a third of the loop's share of a core that both want
 
 
@@ -29,6 +30,7 @@ class InputSource(ABC):
     """
 
     ready = False  # whether rows are on the scale that networks take, so that nothing normalises them
+    decodes = False  # whether a row costs so much that not all are taken just to know them
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -51,11 +53,25 @@ class InputSource(ABC):
         """Some rows (m,) as inputs of their own."""
         return Rows(self, rows)
 
+    def places(self) -> np.ndarray | None:
+        """Of each row the number of its file, and the place in it, (n, 2); None: rows are read as quickly anywhere."""
+        return None
+
+    def fetch(self, rows: Tensor) -> None:  # noqa: B027
+        """Have the bytes of rows (m,) read that will be taken soon, without waiting for them."""
+
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """What `take` gives for one batch after another, read ahead in a thread."""
+        if len(batches) == 1:
+            yield self.take(batches[0])
+            return
         reader, reading = ThreadPoolExecutor(1, initializer=stand_back), deque[Future[Tensor]]()
+        many = max(FETCHED // max(map(len, batches[:1]), default=1), 1)  # batches that are fetched at once
         try:
-            for rows in batches:
+            for at, rows in enumerate(batches):
+                for begin in (0, many) if at == 0 else (at + many,) if at % many == 0 else ():
+                    if soon := batches[begin : begin + many]:
+                        reader.submit(self.fetch, torch.cat(list(soon)))
                 reading.append(reader.submit(self.take, rows))
                 if len(reading) > AHEAD:
                     yield reading.popleft().result()
@@ -97,7 +113,7 @@ class Rows(InputSource):
         self.rows = rows  # (m,)
         if isinstance(base, Rows):
             self.base, self.rows = base.base, base.rows.index_select(0, rows)
-        self.ready = getattr(base, "ready", False)
+        self.ready, self.decodes = (getattr(base, name, False) for name in ("ready", "decodes"))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,6 +125,10 @@ class Rows(InputSource):
 
     def take(self, index: Tensor) -> Tensor:
         return take(self.base, self.rows.index_select(0, index))
+
+    def places(self) -> np.ndarray | None:
+        found = None if isinstance(self.base, Tensor) else self.base.places()
+        return None if found is None else found[self.rows.numpy()]
 
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         if isinstance(self.base, Tensor):

@@ -8,7 +8,7 @@ test = other.bound(train.encoder)   # the same columns by name, encoded as those
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -120,6 +120,9 @@ class Table(InputSource):
         if self._features is not None:
             return self._features.index_select(0, index)
         return self.encoder.encode({name: column.take(index.numpy()) for name, column in self.columns.items()})
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        return super().stream(batches) if self._features is None else map(self.take, batches)
 
     def select(self, rows: Tensor) -> Inputs:
         """Some rows: with the encoder of this table if that was given, else with one fitted on these rows alone."""

@@ -116,7 +116,8 @@ def _initial_network(run: Path, models: nn.ModuleList, inputs: Tensor, calibrate
         raise InputError(f"{run / INITIAL} is of an earlier version, without batch statistics; train the run again")
     current = [parameter for parameter in networks.parameters() if parameter.requires_grad]
     buffers = dict(networks.named_buffers())
-    if mismatch(state, {"parameters": current, "buffers": buffers}) is not None:
+    began = {key: state[key] for key in ("parameters", "buffers") if key in state}
+    if mismatch(began, {"parameters": current, "buffers": buffers}) is not None:
         raise InputError(f"{run / INITIAL} does not fit the network; pass model=, a function that makes it as it was")
     with torch.no_grad():
         for parameter, value in zip(current, state["parameters"], strict=True):

@@ -41,10 +41,10 @@ SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run hold
 ENOUGH = 50  # held-out examples, at least, to know a noise rate by
 
 
-def log_corrected(logits: Tensor, label: Tensor, confusion: Tensor) -> Tensor:
-    """log s (B,), Eq. (1), of logits (B, K), label (B,) and U (K, K)."""
+def log_corrected(log_p: Tensor, label: Tensor, confusion: Tensor) -> Tensor:
+    """log s (B,), Eq. (1), of log p (B, K), label (B,) and U (K, K)."""
     reached = confusion.T[label].clamp_min(1e-6).log()  # (B, K)
-    return (logits.log_softmax(dim=1) + reached.to(logits.dtype)).logsumexp(dim=1)
+    return (log_p + reached.to(log_p.dtype)).logsumexp(dim=1)
 
 
 def auto_loss(log_s: Tensor, q: float) -> Tensor:
@@ -107,7 +107,7 @@ class Auto(Method):
         rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
         self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
         self.register_buffer("held", rows.sort().values.long())  # (m,) training examples left out, if any
-        self.register_buffer("said", torch.zeros(count, K))  # sums over epochs, of the examples held out
+        self.register_buffer("said", torch.zeros(count, K))  # sums over epochs, of `held`; else `told` before the first
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
@@ -124,6 +124,8 @@ class Auto(Method):
             return None
         if run.epoch > 0:
             self._look(run)
+        elif run.val is not None:
+            self.said.copy_(run.told["val"])
         if run.val is not None or 2 * run.epoch == run.epochs:
             return None
         trained = torch.ones(len(run.data), dtype=torch.bool)
@@ -132,11 +134,15 @@ class Auto(Method):
 
     def _look(self, run: Run) -> None:
         """After an epoch: what the network says of examples it was not trained on, and what follows."""
-        held = self.held.cpu()
-        now = run.predict(run.val) if run.val is not None else run.predict(index=held)
-        labels = run.val.labels if run.val is not None else run.data.labels[held]
-        self.said += now.to(self.said)
-        agreement = float((now.argmax(dim=1) == labels).float().mean())
+        if run.val is not None:  # the loop has asked already
+            labels, agreement = run.val.labels, run.history[-1]["val_accuracy"]
+            said = run.told["val"] - self.said.cpu()
+        else:
+            held = self.held.cpu()
+            labels, now = run.data.labels[held], run.predict(index=held)
+            agreement = float((now.argmax(dim=1) == labels).float().mean())
+            self.said += now.to(self.said)
+            said = self.said.cpu()
         error = (agreement * (1 - agreement) / len(labels)) ** 0.5
         if not self.begun and agreement < float(self.best) + error:
             self.begun.fill_(run.epoch)
@@ -144,8 +150,8 @@ class Auto(Method):
         since = run.epoch - int(self.begun) + 1 if self.begun else run.epoch
         if since & (since - 1):  # no power of two
             return
-        said, given = (self.said / run.epoch).cpu().numpy(), labels.numpy()
-        self.rate.fill_(float(posterior.fit(given, [said]).wrong([said], given).mean()))
+        mean, given = (said / run.epoch).numpy(), labels.numpy()
+        self.rate.fill_(float(posterior.fit(given, [mean]).wrong([mean], given).mean()))
         if self.begun:
             found = self._transition(run)
             self.transition.copy_(torch.from_numpy(found))
@@ -163,12 +169,13 @@ class Auto(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        p = logits.detach().float().softmax(dim=1)
+        log_p = logits.log_softmax(dim=1)
+        p = log_p.detach().float().exp()
         at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
-        self.mean[at] = MEMORY * self.mean[at] + (1 - MEMORY) * p
+        self.mean[at] = self.mean[at].lerp(p, 1 - MEMORY)
         if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
             self._q = self.q
-        return batch.mean(auto_loss(log_corrected(logits, batch.label, self.confusion), self._q))
+        return batch.mean(auto_loss(log_corrected(log_p, batch.label, self.confusion), self._q))
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

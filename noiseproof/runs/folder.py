@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from noiseproof import distributed, files
 from noiseproof.data import LabeledData
@@ -300,10 +300,20 @@ class RunFolder:
                 f"cannot write {self.path / HISTORY}: {error.strerror}; free space, then resume the run"
             ) from error
 
-    def save_initial(self, parameters: list[Tensor], buffers: dict[str, Tensor]) -> None:
-        """Keep the weights a run began with: distances are measured from them, also after a resume."""
+    def save_initial(self, parameters: list[Tensor], models: nn.Module, normalize: nn.Module) -> None:
+        """Keep what a run began with: distances are measured from its weights, also after a resume."""
         if self.writes:
-            checkpoint.save(self.path / INITIAL, {"parameters": parameters, "buffers": buffers})
+            buffers, figures = (dict(one.named_buffers()) for one in (models, normalize))
+            checkpoint.save(self.path / INITIAL, {"parameters": parameters, "buffers": buffers, "normalize": figures})
+
+    def load_normalization(self, channels: int) -> tuple[Tensor, Tensor] | None:
+        """The mean and spread (C,) of the inputs that the run began with; None: they are not there."""
+        path = self.path / INITIAL
+        figures = checkpoint.load(path).get("normalize") if path.is_file() else None
+        each = torch.empty(channels)
+        if figures is None or structure.mismatch(figures, {"mean": each, "std": each}) is not None:
+            return None
+        return figures["mean"], figures["std"]
 
     def load_initial(self, like: list[Tensor]) -> list[Tensor]:
         """The weights the run began with, laid out like the given ones."""

@@ -20,7 +20,7 @@ from noiseproof.runs.label_report import LabelReport, Part, assemble
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
-_SOME = 10_000  # examples that show whether predictions say anything
+_SOME = 2_000  # examples that show whether predictions say anything
 
 
 def audit(
@@ -146,7 +146,8 @@ def from_predictions(
     part = Part(np.arange(len(labels)), model, evidence)
     report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
     report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
-    if not model.is_sure([part[:_SOME] for part in evidence]):
+    some = np.linspace(0, len(labels) - 1, min(_SOME, len(labels))).astype(np.int64)
+    if not model.is_sure([np.asarray(part[some], np.float32) for part in evidence]):
         warnings.warn(
             "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "
             "features that do better than chance",

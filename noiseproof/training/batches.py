@@ -14,6 +14,7 @@ from noiseproof.data.sources import Ahead
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Selection
 from noiseproof.methods.index_guard import check_index
+from noiseproof.training.shuffling import by_pieces, step_sizes
 
 APART = 1_000_003  # between the seeds of two processes
 _SMALL = 64 * 2**20  # bytes of normalised inputs worth keeping, rather than normalising them in each epoch
@@ -40,8 +41,12 @@ class Batches:
         device: torch.device,
         seed: int,
         even: bool = False,
+        shuffle: str = "examples",
     ) -> None:
         self.data, self.device, self.even = data, device, even
+        self.places = None if isinstance(data.inputs, Tensor) or shuffle == "examples" else data.inputs.places()
+        if shuffle != "examples" and self.places is None:
+            raise InputError(f"shuffle={shuffle!r} is for images in tar files; leave it out, and any order is quick")
         self.views = [normalize if augment is None else Compose([augment, normalize]) for augment in augments]
         self.generator = torch.Generator().manual_seed(seed + 1 + APART * distributed.rank())
         self.labels = data.labels.to(device)
@@ -56,24 +61,28 @@ class Batches:
             inputs = normalize(inputs) if self.ready else inputs
             self.take = lambda rows: inputs.index_select(0, rows.to(device, non_blocking=True))
 
-    def shuffled(self, n: int) -> Tensor:
-        """0..n−1 in a new order, the same in all processes; as many as these can share evenly, if they must."""
-        order = distributed.from_main(lambda: torch.randperm(n, generator=self.generator))
-        return order[: n - n % distributed.world()] if self.even else order
+    def shuffled(self, rows: Tensor, size: int) -> Tensor:
+        """The places of `rows` (m,) in a new order, the same in all processes, for steps of `size` examples.
+
+        As many of them as the processes can share evenly, if they must.
+        """
+
+        def draw() -> Tensor:
+            if self.places is None:
+                return torch.randperm(len(rows), generator=self.generator)
+            return by_pieces(self.places[rows.numpy()], size, self.generator)
+
+        order = distributed.from_main(draw)
+        return order[: len(rows) - len(rows) % distributed.world()] if self.even else order
 
     def split(self, order: Tensor, weight: Tensor | None, size: int) -> list[Piece]:
-        """`order` in pieces, one for each step; a last one too small to share joins its neighbour.
-
-        For batch normalisation needs two examples in each process.
-        """
+        """`order` in pieces, one for each step."""
         least = 2 * distributed.world()
         if len(order) < least > 2:
             raise InputError(
                 f"the epoch has {len(order)} example(s) for {distributed.world()} processes; start fewer of them"
             )
-        sizes = [size] * (len(order) // size) + ([len(order) % size] if len(order) % size else [])
-        if len(sizes) > 1 and sizes[-1] < least:
-            sizes[-2:] = [sizes[-2] + sizes[-1]]
+        sizes = step_sizes(len(order), size)
         weights = [None] * len(sizes) if weight is None else weight.split(sizes)
         pieces = [Piece(rows, one) for rows, one in zip(order.split(sizes), weights, strict=True)]
         self.ahead.announce([piece.own for piece in pieces])

@@ -102,7 +102,7 @@ class Loop:
                 warnings.warn(f"the run ended by itself in epoch {self.run.epoch}: more change nothing", stacklevel=2)
         else:
             self.folder.create(description, self.call.notes)
-            self.folder.save_initial(self.initial, dict(self.run.models.named_buffers()))
+            self.folder.save_initial(self.initial, self.run.models, self.run.normalize)
             self.save()
 
     def train(self) -> int | None:
@@ -147,18 +147,18 @@ class Loop:
 
     def begin_epoch(self) -> None:
         """Choose and shuffle the examples of an epoch."""
-        position, selection = self.position, self.method.before_epoch(self.run)
+        run, position, selection = self.run, self.position, self.method.before_epoch(self.run)
         distributed.share(self.method, besides=self.rows.not_shared())  # what was chosen is chosen once
         if selection is None:
-            position.order, position.weight = self.batches.shuffled(len(self.run.data)), None
+            position.order, position.weight = self.batches.shuffled(torch.arange(len(run.data)), run.batch_size), None
         else:
-            check_selection(selection, len(self.run.data))
+            check_selection(selection, len(run.data))
             chosen = selection
             selection = distributed.from_main(lambda: chosen)
-            shuffle = self.batches.shuffled(len(selection.index))
-            position.order = selection.index.cpu()[shuffle]
+            shuffle = self.batches.shuffled(index := selection.index.cpu(), run.batch_size)
+            position.order = index[shuffle]
             if selection.weight is not None:
-                weight = selection.weight.to(self.run.device, torch.float32)
+                weight = selection.weight.to(run.device, torch.float32)
                 position.weight = (weight / weight.mean())[shuffle]
         position.batches_done = 0
         position.loss_sum.zero_()

@@ -141,6 +141,10 @@ class Training:
         "cosine", "cosine, constant, 'multi_step([40, 80])', 'anneal_at(0.1)' or 'anneal_on_loss(0.5)'.", must.schedule,
         option=str, python="Or a function of a `Clock`.",
     )  # fmt: skip
+    shuffle: str = setting(
+        "examples", "examples: any order; shards: piece by piece of tar files, where random places are slow to read.",
+        partial(checks.choice, allowed=("examples", "shards")), panel=DATA, option=str,
+    )  # fmt: skip
     clip: float | None = setting(
         None, "Largest norm of the gradient.", checks.optional(must.positive), option=float | None
     )

@@ -17,6 +17,7 @@ from noiseproof import checks, distributed, models, schedules
 from noiseproof.checks import require
 from noiseproof.data import LabeledData, Normalize
 from noiseproof.data.augment import KEEP_COLOURS, Augmentation, Operation, policy
+from noiseproof.data.augment.normalize import SAMPLE
 from noiseproof.data.input_form import InputForm, colour_range
 from noiseproof.data.labeled import is_table
 from noiseproof.data.packing import PREFIX, Packed
@@ -84,10 +85,22 @@ class Setup:
             batch_size=len(data) if isinstance(size, str) else size,
             device=self.device,
             generator=torch.Generator().manual_seed(self.call.seed),
-            normalize=_normalization(data, models).to(self.device),
+            normalize=self.normalization(data, models).to(self.device),
             val=val,
             predicts=predicts,
         )
+
+    def normalization(self, data: LabeledData, models: nn.ModuleList) -> Normalize:
+        """That of the networks' weights; none of what is on their scale; else the training set's mean and spread."""
+        known, inputs = getattr(models[0], "normalization", None), data.inputs
+        if known is not None and data.is_image:
+            return Normalize(*known)
+        if getattr(inputs, "ready", False):
+            return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
+        if isinstance(inputs, Tensor) or not (inputs.decodes and data.is_image and len(data) > SAMPLE):
+            return Normalize.of(data.take, len(data), image=data.is_image)
+        saved = self.folder.load_normalization(inputs.shape[1]) if self.folder and self.call.resume else None
+        return Normalize(*saved) if saved else Normalize.of_sample(inputs)
 
     def loop(
         self,
@@ -102,7 +115,7 @@ class Setup:
         main = distributed.is_main()
         if self.folder is not None:
             self.folder.writes = main
-        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even)
+        batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even, self.call.shuffle)
         progress = reporter(self.call.progress if main else False)
         return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
 
@@ -141,19 +154,6 @@ def synchronised(models: nn.ModuleList) -> nn.ModuleList:
     if any(parameter.device.type != "cuda" for parameter in models.parameters()):
         raise InputError("sync_batch_norm is for GPUs; leave it out: running statistics are of all processes anyway")
     return nn.ModuleList(nn.SyncBatchNorm.convert_sync_batchnorm(model) for model in models)
-
-
-def _normalization(data: LabeledData, models: nn.ModuleList) -> Normalize:
-    """That of the networks' own weights, else by mean and spread of the training set.
-
-    None of what is on a network's scale already.
-    """
-    known = getattr(models[0], "normalization", None)
-    if known is not None and data.is_image:
-        return Normalize(*known)
-    if getattr(data.inputs, "ready", False):
-        return Normalize(torch.zeros(data.input_shape), torch.ones(data.input_shape))
-    return Normalize.of(data.take, len(data), image=data.is_image)
 
 
 def choose_model(model: Model, data: LabeledData) -> Model:

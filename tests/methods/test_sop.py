@@ -92,7 +92,7 @@ def test_values_and_gradients(variant: str, seed: int, batch: int, classes: int,
 
 
 @VARIANTS
-@pytest.mark.parametrize("classes", [1000, 3000])
+@pytest.mark.parametrize("classes", [1000, 1200])
 def test_many_classes(variant: str, classes: int) -> None:
     check(variant, *example(0, 2, classes, 3.0))
 

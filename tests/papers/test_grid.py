@@ -220,7 +220,7 @@ class Slow(Squares):
         return {"y": 0}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
     """Killed, or stopped by Ctrl-C, which reaches the whole group; finished cells are kept."""
     program = f"""

@@ -10,9 +10,17 @@ def powered(p: np.ndarray, a: float) -> np.ndarray:
     """p^a / Σ p^a of each row."""
     rows = []
     for row in p:
-        raised = [max(value, 1e-6) ** a for value in row]
+        raised = [value**a for value in row]
         rows.append([value / sum(raised) for value in raised])
     return np.array(rows)
+
+
+def given(parts: list[np.ndarray], exponents: list[float]) -> np.ndarray:
+    """q of Eq. (1): the product of the models' powers, a millionth added to each probability."""
+    product = np.ones(parts[0].shape)
+    for p, a in zip(parts, exponents, strict=True):
+        product *= powered(p + 1e-6, a)
+    return powered(product, 1.0)
 
 
 def likelihood(q: np.ndarray, labels: np.ndarray) -> float:
@@ -22,7 +30,7 @@ def likelihood(q: np.ndarray, labels: np.ndarray) -> float:
 
 def exponent(p: np.ndarray, labels: np.ndarray) -> float:
     """a of Eq. (1), by a search over its logarithm."""
-    found = minimize_scalar(lambda x: -likelihood(powered(p, np.exp(x)), labels), bounds=(-4, 3), method="bounded")
+    found = minimize_scalar(lambda x: -likelihood(given([p], [np.exp(x)]), labels), bounds=(-4, 3), method="bounded")
     return float(np.exp(found.x))
 
 
@@ -56,17 +64,15 @@ def transition(
     return counts / counts.sum(axis=1, keepdims=True)
 
 
-def unmixed(q: np.ndarray, T: np.ndarray, steps: int) -> np.ndarray:
-    """The iteration of Eq. (3)."""
+def unmixed(q: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """q ⊙ m² of Eq. (3), as rows of sum 1."""
     K = len(T)
     rows = []
     for given in q:
-        r = list(given)
-        for _ in range(steps):
-            mixed = [sum(r[i] * T[i, j] for i in range(K)) for j in range(K)]
-            r = [r[i] * sum(T[i, j] * given[j] / mixed[j] for j in range(K)) for i in range(K)]
-        rows.append(r)
-    return np.array(rows)
+        mixed = [sum(given[i] * T[i, j] for i in range(K)) for j in range(K)]
+        m = [sum(T[i, j] * given[j] / mixed[j] for j in range(K)) for i in range(K)]
+        rows.append([given[i] * m[i] ** 2 for i in range(K)])
+    return powered(np.array(rows), 1.0)
 
 
 def sharpness(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> float:
@@ -92,30 +98,15 @@ def posterior(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-def bound(p: list[float], label: int, exponents: np.ndarray, T: np.ndarray, b: float, steps: int = 2) -> float:
-    """Eq. (5), by what each model says of the given label alone."""
-    K = len(T)
-    rho = float(max(T[k, label] for k in range(K) if k != label) / T[label, label])
-    start = float(K - 1) ** max(0.0, 1 - float(sum(exponents)))
-    for a, own in zip(exponents, p, strict=True):
-        start *= ((1 - own + K * 1e-6) / (own + 1e-6)) ** float(a)
-    u = start
-    for _ in range(steps):
-        u = (1 + start) * (1 + rho * u) - 1
-    return rho * (K - 1) ** max(0, 1 - b) * (u + K * 1e-6 * (1 + u)) ** b
-
-
-def wrong(
-    p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int, steps: int
-) -> np.ndarray:
+def wrong(p: np.ndarray, labels: np.ndarray, *, sure: float, least: float, prior: float, rounds: int) -> np.ndarray:
     """The whole of it: the probability (n,) that each label is wrong."""
-    q = powered(p, exponent(p, labels))
+    q = given([p], [exponent(p, labels)])
     r = q
     K, T = p.shape[1], None
     for number in range(rounds):
         bound = 0.5 if number else 1 / K + 0.1 * (1 - 1 / K)
         T = transition(r, labels, sure, least, prior, bound, T)
-        r = unmixed(q, T, steps)
+        r = unmixed(q, T)
         r = powered(r, sharpness(r, T, labels))
     return np.array([1 - row[y] for row, y in zip(posterior(r, T, labels), labels, strict=True)])
 

@@ -13,6 +13,7 @@ from noiseproof.data import LabeledData
 from noiseproof.runs import plots
 from noiseproof.training.fit import fit
 
+pytestmark = pytest.mark.pictures
 RNG = np.random.default_rng(0)
 LOSSES = np.concatenate([RNG.exponential(0.2, 80), RNG.normal(3, 0.5, 40)])
 WRONG = np.arange(120) >= 80

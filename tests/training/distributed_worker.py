@@ -1,4 +1,4 @@
-"""What each of two processes runs for test_distributed.py, under torchrun: `distributed_worker.py PART FOLDER`."""
+"""What each of two processes runs for test_distributed.py, under torchrun: `distributed_worker.py FOLDER PART…`."""
 
 from __future__ import annotations
 
@@ -111,4 +111,6 @@ def rivals(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"gradients": gradients, "rivals": rivals, "whole": whole}[sys.argv[1]](Path(sys.argv[2]))
+    for name in sys.argv[2:]:
+        {"gradients": gradients, "rivals": rivals, "whole": whole}[name](Path(sys.argv[1]))
+        (Path(sys.argv[1]) / f"{name}-{distributed.rank()}").touch()

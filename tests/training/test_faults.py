@@ -39,11 +39,14 @@ class Faulty(methods.registry()["elr"]):  # type: ignore[misc]
             self.happens()
 
 
-def launch(work: Callable[[], Any], folder: Path, patient: float = 60) -> list[Any]:
-    """What `work` gives in each of two processes, started as torchrun does; None: nothing in so many seconds."""
+def launch(work: Callable[[], Any], folder: Path, patient: float = 60, port: int | None = None) -> list[Any]:
+    """What `work` gives in each of two processes, started as torchrun does; None: nothing in so many seconds.
+
+    `port`: where they meet in a store that is there already.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port = port or free.getsockname()[1]
 
     def child(rank: int) -> None:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
@@ -119,3 +122,20 @@ def test_a_process_that_is_slow_changes_nothing(tmp_path: Path) -> None:
 
     Faulty.happens = staticmethod(lambda: time.sleep(0.2))
     assert launch(work, tmp_path) == [True, True]
+
+
+def test_processes_started_again_meet_beside_what_the_dead_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun keeps one store for all of its restarts, with the addresses of the processes before."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+
+    def meet() -> int:
+        distributed.join()
+        distributed.wait()
+        return distributed.world()
+
+    for restarts in range(3):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
+        assert launch(meet, tmp_path, port=store.port) == [2, 2]

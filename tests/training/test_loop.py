@@ -259,6 +259,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(digits, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.pictures
 def test_the_run_directory(digits, tmp_path):
     out = tmp_path / "run"
     result = run(digits, "elr", out=out, val=0.2, test=digits[1])

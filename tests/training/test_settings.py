@@ -55,7 +55,7 @@ WRONG = {
     "checkpoint_seconds": (0, None), "checkpoint_steps": (0, 1.5), "out": (5, ["run"]), "resume": (1, None, "yes"),
     "progress": (3, "yes", None), "notes": ("text", [1]), "eval_examples": (-1, "all"),
     "class_weight": ("even", 2, {}, {"0": -1}, {"0": 0, "1": 0}), "callbacks": (3, [print, 1], "print"),
-    "track": ("mlflow", 1),
+    "track": ("mlflow", 1), "shuffle": ("files", None, 1),
 }  # fmt: skip
 
 
