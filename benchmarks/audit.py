@@ -125,7 +125,10 @@ def measure(side: str, folder: Path, n: int, K: int, dtype: str) -> dict[str, fl
         watch.join()
     if child.returncode:
         raise SystemExit(f"{side} ended with {child.returncode} on {n:,} × {K:,}")
-    return json.loads(text) | {"memory": max(held) - held[0], "rows": n}
+    found = json.loads(text) | {"memory": max(held) - held[0], "rows": n}
+    told = f"{found['wall']:.2f} s, of the processor {found['processor']:.2f} s, {found['memory'] / MB:,.0f} MB"
+    print(f"{side}, {n:,} × {K:,} {dtype}: {told}", flush=True)
+    return found
 
 
 def cleanlab(folder: Path, n: int, K: int, dtype: str) -> dict[str, float]:
@@ -154,6 +157,7 @@ def main() -> None:
     ):
         with tempfile.TemporaryDirectory() as name:
             folder, size = Path(name), n * K * np.dtype(dtype).itemsize
+            print(f"{n:,} × {K:,} {dtype}: making predictions", flush=True)
             if mapped:
                 predictions(folder / "labels.npy", folder / "predictions.npy", n, K, dtype)
             sides = {"noiseproof": measure("noiseproof", folder, n, K, dtype)}

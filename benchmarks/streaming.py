@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +29,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import noiseproof as nf
+from noiseproof.training import fit as training
 
 SIDE, BATCH = 224, 128
 
@@ -44,6 +46,8 @@ class Clock:
 
 class Pause(nn.Module):
     """A network that computes elsewhere for 100 ms."""
+
+    normalization = (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)  # as if known: the data is not read for it
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +108,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="keep the images here, and use them again")
     args = parser.parse_args()
+    training.conclude = lambda run, *_: run  # type: ignore[assignment]  # predictions and audit are not timed
     with tempfile.TemporaryDirectory() as temporary:
         place = args.folder or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
@@ -118,6 +123,7 @@ def main() -> None:
         for _ in range(args.rounds):
             for name, data in sources.items():
                 found[name].append(epoch(data))
+                print(name, found[name][-1], file=sys.stderr, flush=True)
     column = {name: {key: np.array([one[key] for one in each]) for key in each[0]} for name, each in found.items()}
     base = column["in memory"]["rate"]
     rows = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from noiseproof import checks
-from noiseproof.auditing.posterior import blocks, in_threads
+from noiseproof.auditing.blocks import blocks, in_threads
 from noiseproof.data import label_checks
 from noiseproof.data.input_checks import as_array
 from noiseproof.errors import InputError, shown

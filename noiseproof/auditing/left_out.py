@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from noiseproof.auditing.blocks import blocks
 from noiseproof.auditing.features import NEIGHBOURS, votes
-from noiseproof.auditing.posterior import blocks
 
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 LEADING = 128  # eigenvectors in which neighbours are looked for

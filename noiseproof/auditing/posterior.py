@@ -24,9 +24,7 @@ All of it is homogeneous in q, so that nothing is normalised on the way, and is 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -34,20 +32,20 @@ from threading import Lock
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
+
+from noiseproof.auditing.blocks import in_threads
 
 SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
 STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
 TRUST = 0.15  # how far the estimate may be off at least, relatively: docs/audit.md
-ROUNDS = 3  # of (2) and (3)
+ROUNDS, ROUNDS_AGAIN = 3, 2  # of (2) and (3), and for each end of that interval
 HALF, SOME = 0.5, 0.1  # what r of the surest must reach; in the first round, the part of the way from 1/K to 1
 PRIOR = 20.0, 2.0  # examples' worth of equal confusion in a row of T, or for each class: few do not rule out a pair
 MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
 _TINY = 1e-6  # added to each probability: none is ruled out
 _FAR = 4.0  # powers of p up to which no row of float32 vanishes: (1e-6)^4 is far from the least number
 _SAMPLE, _SAMPLE_VALUES = 20_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
-_FIT_VALUES = 2**19  # numbers, at most, that an exponent is fitted to
-_BLOCK = 2**16  # numbers worked on at once by a thread: a few such arrays stay in its cache
+_FIT_VALUES = 2**18  # numbers, at most, that an exponent is fitted to
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class NoiseModel:
 
     def given(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """q (B, K), Eq. (1), of M arrays of predictions (B, K)."""
-        return _normalized(_exp(_log_given(parts, self.exponents), self.exponents.sum()))
+        return _normalized(_raised(_log_given(parts, self.exponents), 1.0, float(self.exponents.sum())))
 
     def right(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """r (B, K), Eq. (3)."""
@@ -92,8 +90,7 @@ class NoiseModel:
     def _right(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         reach = float(self.exponents.sum())
         log_r = _log_right(_log_given(parts, self.exponents), self.transition, reach)
-        log_r *= self.sharpness
-        return _exp(log_r, reach * self.sharpness)
+        return _raised(log_r, self.sharpness, reach)
 
 
 def fit(
@@ -121,19 +118,32 @@ def fit(
 
 
 def _rounds(
-    log_q: np.ndarray, labels: np.ndarray, reach: float, sure: float, least: float, known: np.ndarray | None = None
+    log_q: np.ndarray,
+    labels: np.ndarray,
+    reach: float,
+    sure: float,
+    least: float,
+    known: np.ndarray | None = None,
+    rounds: int = ROUNDS,
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """T, b and r (m, K) by log q (m, K), up to a constant for each row; `reach` is the power of p in q."""
-    K, few = log_q.shape[1], _few(log_q)
-    truth = np.full(len(labels), -1) if known is None else known
-    r = _normalized(_exp(log_q.copy(), reach))
-    bound, before = 1 / K + SOME * (1 - 1 / K), None
-    for _ in range(ROUNDS):
+    n, K = log_q.shape
+    truth = np.full(n, -1) if known is None else known
+    few, r, log_r = _few(log_q), np.empty_like(log_q), log_q.copy()
+
+    def unmix(rows: slice) -> None:
+        log_r[rows] = _log_right(log_q[rows], T, reach)
+
+    def raise_(rows: slice) -> None:
+        r[rows] = _normalized(_raised(log_r[rows], b, reach))
+
+    T, b, before, bound = np.eye(K), 1.0, None, 1 / K + SOME * (1 - 1 / K)
+    in_threads(raise_, n, K)
+    for _ in range(rounds):
         before = T = transition(r, labels, truth, sure, least, bound, before)
-        log_r, bound = _log_right(log_q, T, reach), HALF
-        b = _sharpness(log_r[few], T.T[labels[few]])
-        log_r *= b
-        r = _normalized(_exp(log_r, reach * b))
+        in_threads(unmix, n, K)
+        b, bound = _sharpness(log_r[few], T.T[labels[few]]), HALF
+        in_threads(raise_, n, K)
     return T, b, r
 
 
@@ -218,27 +228,14 @@ def rate_interval(
     given, log_q = labels[rows], _log_given(parts, model.exponents)
 
     def other(who: tuple[float, float]) -> float:
-        T, _, r = _rounds(log_q, given, float(model.exponents.sum()), *who)
+        T, _, r = _rounds(log_q, given, float(model.exponents.sum()), *who, rounds=ROUNDS_AGAIN)
         r *= T.T[given]
         return float(_other(_normalized(r), given).mean())
 
-    with threadpool_limits(1), ThreadPoolExecutor(2) as pool:
-        found = [rate * (1 - TRUST), rate * (1 + TRUST), *pool.map(other, (STRICT, LAX))]
+    found = [rate * (1 - TRUST), rate * (1 + TRUST), other(STRICT), other(LAX)]
     low, high = min(found), max(found)
     spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
     return max(0.0, low - spread[0]), min(1.0, high + spread[1])
-
-
-def blocks(n: int, width: int) -> Iterator[slice]:
-    """Rows 0..n in slices of a size that a thread works on at once."""
-    height = max(1, _BLOCK // width)
-    return (slice(begin, min(begin + height, n)) for begin in range(0, n, height))
-
-
-def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
-    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised."""
-    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:  # threads of ours, or of BLAS, not both
-        list(pool.map(work, blocks(n, width)))
 
 
 def _sample(evidence: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -268,11 +265,11 @@ def _log_given(parts: Sequence[np.ndarray], exponents: np.ndarray) -> np.ndarray
 
 
 def _log_right(log_q: np.ndarray, T: np.ndarray, reach: float) -> np.ndarray:
-    """log (q ⊙ m²) (B, K), Eq. (3), up to a constant for each row."""
+    """log (q ⊙ m²) (B, K), Eq. (3), up to a constant for each row; may change log q by one."""
     if len(T) > MOST_PAIRS:
-        return log_q.copy()
+        return log_q
     T = T.astype(log_q.dtype, copy=False)
-    q = _exp(log_q.copy(), reach)
+    q = np.exp(_lifted(log_q, reach))
     mixed = q @ T
     m = np.divide(q, mixed, out=mixed) @ T.T
     np.log(m, out=m)
@@ -281,11 +278,17 @@ def _log_right(log_q: np.ndarray, T: np.ndarray, reach: float) -> np.ndarray:
     return m
 
 
-def _exp(z: np.ndarray, reach: float) -> np.ndarray:
-    """exp z in place, for rows (B, K) up to a factor each; `reach`: which power of a probability it is."""
+def _raised(log_r: np.ndarray, b: float, reach: float) -> np.ndarray:
+    """r^b (B, K), up to a factor for each row."""
+    z = log_r * b
+    return np.exp(_lifted(z, b * reach), out=z)
+
+
+def _lifted(z: np.ndarray, reach: float) -> np.ndarray:
+    """Rows (B, K) whose exponentials do not all vanish, in place; `reach`: which power of a probability these are."""
     if reach > _FAR:
         z -= z.max(axis=1, keepdims=True)
-    return np.exp(z, out=z)
+    return z
 
 
 def _normalized(p: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpy as np
 
 from noiseproof import checks, files
 from noiseproof.auditing import decision, posterior
+from noiseproof.auditing.blocks import blocks
 from noiseproof.auditing.calibration import Reliability, reliability
 from noiseproof.data.input_checks import check_rows
 from noiseproof.errors import InputError
@@ -146,7 +147,7 @@ class LabelReport:
         """The up to five likeliest right classes (n, 5) and their probabilities, the likeliest first."""
         k = min(CANDIDATES, len(self.class_names))
         classes, likely = np.empty((len(self), k), np.int32), np.empty((len(self), k), np.float32)
-        for rows in posterior.blocks(len(self), len(self.class_names)):
+        for rows in blocks(len(self), len(self.class_names)):
             soft = self.soft_labels(np.arange(rows.start, rows.stop))
             classes[rows] = at = np.argsort(-soft, axis=1, kind="stable")[:, :k]
             likely[rows] = np.take_along_axis(soft, at, axis=1)

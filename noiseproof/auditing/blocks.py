@@ -1,0 +1,33 @@
+"""Rows of large arrays, some at a time, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+_BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
+
+
+def blocks(n: int, width: int) -> Iterator[slice]:
+    """Rows 0..n in slices of a size that a thread works on at once."""
+    height = max(1, _BLOCK // width)
+    return (slice(begin, min(begin + height, n)) for begin in range(0, n, height))
+
+
+def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
+    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised."""
+    every = list(blocks(n, width))
+    if len(every) == 1:
+        return work(every[0])
+    with _libraries().limit(limits=1), ThreadPoolExecutor(os.cpu_count()) as pool:  # our threads, or BLAS's, not both
+        list(pool.map(work, every))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """BLAS and its like; to look for them takes some milliseconds."""
+    return ThreadpoolController()
