@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods import _warmup
 from noiseproof.methods._selected import share_right
@@ -62,8 +61,8 @@ class CORES(_warmup.WarmsUp):
 
     Args:
         beta: β at the end of its rise, 0 or above. The authors' code: 2 for CIFAR-10.
-        warmup: epochs without either, at least 1; None: a twentieth of all, but five, or a quarter of a run shorter
-            than twenty. The authors' code: 10 of 100.
+        warmup: epochs without either, at least 1; None: a twentieth of all, at least 5. The authors' code: 10 of 100.
+            A run of no more than three warm-ups has no sieve.
         consistency: weight of KL(p(x) ‖ p(x′)), x′ a second view, of the examples dropped: CORES* where it is above 0,
             which takes two views and an augmentation.
 
@@ -86,19 +85,9 @@ class CORES(_warmup.WarmsUp):
 
     def start(self, run: Run) -> None:
         super().start(run)
-        sieved = _SIEVE * self.warm_epochs(run)
-        if sieved >= run.epochs:
-            raise InputError(
-                f"the sieve of cores begins after three warm-ups, {sieved} epochs, and the run has {run.epochs}; "
-                f"take more epochs or a shorter warmup"
-            )
         self.register_buffer("kept", torch.ones(len(run.data), dtype=torch.bool))  # (n,) by the sieve, when last seen
         self.register_buffer("share", torch.full((run.num_classes,), 1 / run.num_classes))  # (K,) π
         self._count(run)
-
-    def warm_epochs(self, run: Run) -> int:
-        """By default so few that the sieve has a part of the run."""
-        return super().warm_epochs(run) if self.warmup else min(_warmup.early(run.epochs), max(1, run.epochs // _FULL))
 
     def before_epoch(self, run: Run) -> Selection | None:
         self._count(run)
