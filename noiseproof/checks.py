@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field, fields
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +74,18 @@ def integer(name: str, value: Any, low: int, high: int | None = None, *, remedy:
 def optional(check: Callable[..., Any], **options: Any) -> Callable[[str, Any], Any]:
     """The check of a value that may also be None."""
     return lambda name, value: None if value is None else check(name, value, **options)
+
+
+def option(default: Any, check: Callable[..., Any], **limits: Any) -> Any:
+    """A field of a dataclass and the check of its value: `q: float = option(0.7, checks.number, low=0, high=1)`."""
+    return field(default=default, metadata={"check": partial(check, **limits)})
+
+
+def options(made: Any) -> None:
+    """Check the fields of a dataclass that are `option`s, and keep them as their checks return them."""
+    for one in fields(made):
+        if "check" in one.metadata:
+            setattr(made, one.name, one.metadata["check"](one.name, getattr(made, one.name)))
 
 
 def require(condition: bool, name: str, value: Any, allowed: str) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noiseproof import distributed
+from noiseproof import checks, distributed
 from noiseproof.errors import InputError, shown
 from noiseproof.models.inference import predictions
 
@@ -178,8 +178,9 @@ class Run:
 class Method(nn.Module, ABC):
     """How to train on labels that are partly wrong.
 
-    Hyper-parameters are keyword-only arguments of `__init__`, kept under their own names, with the paper's value as
-    default; sizes and devices arrive in `start`. Vary by wrapping (`Wrapper`), not by subclassing a finished method.
+    Hyper-parameters are keyword-only, kept under their own names, with the paper's value as default: the fields of a
+    dataclass, each with its check (`checks.option`), or arguments of an `__init__`. Sizes and devices arrive in
+    `start`. Vary by wrapping (`Wrapper`), not by subclassing a finished method.
     """
 
     name: ClassVar[str]  # what the command line calls it
@@ -195,6 +196,11 @@ class Method(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
+
+    def __post_init__(self) -> None:
+        """Of a method that is a dataclass: what its options may be."""
+        super().__init__()
+        checks.options(self)
 
     def start(self, run: Run) -> None:
         """Allocate per-example state: the sizes are known from here on."""

@@ -59,17 +59,13 @@ def cell(
     *,
     options: dict[str, Any],
     labels: str | None = None,
-    size: int | None = None,
-    examples: int | None = None,
-    tested: int | None = None,
     noise: str | None = None,
-    besides: dict[str, Any] | None = None,
+    **more: Any,
 ) -> Cell:
-    """A cell; `options` are the arguments of `fit`, its method among them, `besides` what an experiment adds."""
+    """A cell; `options` are the arguments of `fit`, its method among them; `more`: its sizes, what else it needs."""
     fitted = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-    sizes = {"size": size, "examples": examples, "tested": tested}
-    known = {"data": data, "labels": labels, **sizes, "noise": noise, "seed": seed, "method": method, "fit": fitted}
-    return known | (besides or {})
+    whole: Cell = {"data": data, "labels": labels, "size": None, "examples": None, "tested": None, "noise": noise}
+    return whole | more | {"seed": seed, "method": method, "fit": fitted}
 
 
 def medium(method: str) -> dict[str, Any]:
@@ -125,10 +121,10 @@ class Trained(Experiment):
 class Compared(Trained):
     """Methods in rows, kinds of noise in columns, test accuracy at the last epoch."""
 
-    scales = ("small", "medium", "paper")
-    settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"
+    scales: ClassVar[tuple[str, ...]] = ("small", "medium", "paper")
+    settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"; "labels:COLUMN" of CIFAR-10N; or "none"
     methods: tuple[str, ...]
-    sets: tuple[str, ...] = ("cifar10",)  # at the paper's scale also cifar100
+    at_paper: tuple[str, ...] = ("cifar10", "cifar100")  # data at the paper's scale; cifar10 alone at others
     gapped = True
 
     @abstractmethod
@@ -138,24 +134,33 @@ class Compared(Trained):
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         """Seed by seed, so that a part of it compares all methods."""
         return [
-            cell(data, method, seed, noise=noise, **SIZES[scale], options=self.options(scale, data, method, noise))
+            cell(
+                data, method, seed, **_noise(noise), **SIZES[scale],
+                options=self.options(scale, data, method, noise),
+            )
             for seed in range(seeds or RUNS[scale])
-            for data in (("cifar10", "cifar100") if scale == "paper" else self.sets)
+            for data in (self.at_paper if scale == "paper" else ("cifar10",))
             for noise in self.settings
             for method in self.methods
-        ]
+        ]  # fmt: skip
 
     def draw(self, done: list[Done], path: Path) -> None:
-        column = _noise_of(done)
+        column = noise_of(done)
         groups = group(done, lambda c: (c["method"], column(c)))
         bars({key: [figures["last"] for figures in values] for key, values in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
         corner = "test accuracy, last (best)"
-        return crossed(done, corner, lambda c: c["method"], _noise_of(done), last_and_best)
+        return crossed(done, corner, lambda c: c["method"], noise_of(done), last_and_best)
 
 
-def _noise_of(done: list[Done]) -> Callable[[Cell], str]:
+def _noise(setting: str) -> dict[str, str | None]:
+    """The labels and the noise of a cell."""
+    column = setting.partition("labels:")[2] or None
+    return {"labels": column, "noise": None if column or setting == "none" else setting}
+
+
+def noise_of(done: list[Done]) -> Callable[[Cell], str]:
     """What to call the noise of a cell: with its data set where there are several."""
     several = len({one.cell["data"] for one in done}) > 1
-    return lambda c: f"{c['data']} {c['noise']}" if several else c["noise"]
+    return lambda c: (f"{c['data']} " if several else "") + (c["labels"] or c["noise"] or "none")

@@ -1,6 +1,6 @@
 """The ledger: every theorem, figure, table and headline claim of the papers, one line each, and what became of it here.
 
-A paper's folder has its lines in claims.py; numbers come from the files of results (results.py) alone. In a line's
+A paper's folder has its lines in claims.json; numbers come from the files of results (results.py) alone. In a line's
 `effect`
 
     {sop-table1-small | sop | symmetric:0.4}            is the entry of that row and column,
@@ -11,10 +11,11 @@ A paper's folder has its lines in claims.py; numbers come from the files of resu
 
 from __future__ import annotations
 
-import importlib
+import json
 import math
 import re
 from collections.abc import Iterable
+from importlib import resources
 from typing import NamedTuple
 
 from noiseproof_papers.results import Results, find, load
@@ -52,8 +53,11 @@ class Effect(NamedTuple):
 
 def lines() -> dict[str, tuple[str, tuple[Line, ...]]]:
     """By the papers' folders: their titles, and their lines."""
-    modules = {one: importlib.import_module(f"noiseproof_papers.{one}.claims") for one in PAPERS}
-    return {name: (module.TITLE, module.LINES) for name, module in modules.items()}
+    found = {}
+    for name in PAPERS:
+        claims = json.loads((resources.files("noiseproof_papers") / name / "claims.json").read_text(encoding="utf-8"))
+        found[name] = claims["title"], tuple(Line(**line) for line in claims["lines"])
+    return found
 
 
 def effects(line: Line, known: dict[str, Results]) -> list[Effect]:
@@ -116,7 +120,7 @@ _INTRODUCTION = f"""# Ledger
 Every theorem, figure, table and headline claim of the five papers, and what became of it here; and claims of our own,
 which are in none of them ("Ours"). Written by
 `noiseproof reproduce ledger --out docs/ledger.md` from the results in `noiseproof_papers/*/results/`; the verdicts are
-ours, in `claims.py` beside them.
+ours, in `claims.json` beside them.
 
 {chr(10).join(f"- **{verdict}**: {meaning}." for verdict, meaning in VERDICTS.items())}
 

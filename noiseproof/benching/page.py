@@ -76,8 +76,8 @@ def write(folder: Path, records: Sequence[Record], title: str = "Leaderboard", n
 
 def markdown(title: str, parts: Sequence[Section], name: str) -> str:
     """The tables as Markdown; the settings of each figure are on the page beside it."""
-    text = [f"# {title}", "", f"Made by `noiseproof bench --leaderboard`. The page [{name}.html]({name}.html) has the "
-            "settings of every figure.", ""]  # fmt: skip
+    made = f"`noiseproof bench --leaderboard` writes this page, and {name}.html with the settings of every figure."
+    text = [f"# {title}", "", made, ""]
     for part in parts:
         if part.title.startswith("Settings"):
             continue

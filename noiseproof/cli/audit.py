@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app, interruptible
-from noiseproof.cli.options import NoisySource, Options, anchored, given_by_hand, option, with_options
+from noiseproof.cli.options import QUIET, NoisySource, Options, anchored, given_by_hand, option, with_options
 from noiseproof.errors import InputError
 from noiseproof.training.settings import DATA, RUN, TRAIN
 
@@ -60,7 +60,7 @@ def audit(
     threshold: Annotated[float | None, option("Call labels wrong above this probability.", panel=DECIDE)] = None,
     seed: Annotated[int, option("Of folds and samples.", panel=RUN)] = 0,
     out: Annotated[Path | None, option("The audit's folder; by default a new one under audits/.", panel=RUN)] = None,
-    quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
+    quiet: QUIET = False,
     **source: Any,
 ) -> None:
     """Say which labels are wrong, what they should be, and how many are."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from noiseproof.cli.app import app, interruptible
-from noiseproof.cli.options import Source, option, with_options
+from noiseproof.cli.options import FEATURES, JOBS, QUIET, Source, option, with_options
 from noiseproof.cli.sets import NOT_OF_A_CELL
 from noiseproof.errors import InputError
 from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
@@ -42,9 +42,7 @@ def bench(
         ),
     ] = None,
     seeds: Annotated[int, option("Runs of each method.", panel=RUN, min=1, max=1000)] = 3,
-    features: Annotated[
-        str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
-    ] = None,
+    features: FEATURES = None,
     class_names: Annotated[
         str | None,
         option("Names for classes that are numbers, in their order; asymmetric noise may know them.", panel=DATA),
@@ -53,7 +51,7 @@ def bench(
     equal_time: Annotated[
         bool, option("A second table: the epochs that fit into the processor time of ce.", "--equal-time", panel=RUN)
     ] = False,
-    jobs: Annotated[int, option("Processes; they share the cores.", "--jobs", "-j", panel=RUN, min=1, max=1000)] = 1,
+    jobs: JOBS = 1,
     out: Annotated[Path | None, option("Where the cells and the page go; by default bench/DATA.", panel=RUN)] = None,
     leaderboard: Annotated[
         bool, option("No runs: write the page of the committed results to --out.", "--leaderboard", panel=RUN)
@@ -62,7 +60,7 @@ def bench(
         Path | None,
         option("Also write the results to this file, small enough to commit; what it has is not run again.", panel=RUN),
     ] = None,
-    quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
+    quiet: QUIET = False,
     **given: Any,
 ) -> None:
     """Compare methods: each on the same data, noise and seeds. The same command goes on after an interruption."""

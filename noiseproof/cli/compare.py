@@ -10,9 +10,9 @@ import typer
 
 from noiseproof.benching import CANDIDATES
 from noiseproof.cli.app import app, interruptible
-from noiseproof.cli.options import Source, given_by_hand, option, with_options
+from noiseproof.cli.options import FEATURES, JOBS, QUIET, Source, given_by_hand, option, with_options
 from noiseproof.cli.sets import NOT_OF_A_CELL
-from noiseproof.training.settings import DATA, RUN, TRAIN, Fitting
+from noiseproof.training.settings import RUN, TRAIN, Fitting
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -28,12 +28,10 @@ def compare(
     context: typer.Context,
     data: Annotated[str, typer.Argument(help="Your data, as of fit; no label of it need be right.")],
     methods: Annotated[str, option("The candidates, with commas between.", panel=TRAIN)] = ",".join(CANDIDATES),
-    features: Annotated[
-        str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)
-    ] = None,
-    jobs: Annotated[int, option("Processes; they share the cores.", "--jobs", "-j", panel=RUN, min=1, max=1000)] = 1,
+    features: FEATURES = None,
+    jobs: JOBS = 1,
     out: Annotated[Path | None, option("Where the runs' figures go; by default compare/DATA.", panel=RUN)] = None,
-    quiet: Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)] = False,
+    quiet: QUIET = False,
     **given: Any,
 ) -> None:
     """Say which method suits your data, without a single label that is known to be right."""

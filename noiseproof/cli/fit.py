@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noiseproof.cli.options import NoisySource, Options, training_command, values
+from noiseproof.cli.options import NoisySource, Options, training_command
 from noiseproof.training.settings import Fitting
 
 if TYPE_CHECKING:
@@ -40,19 +40,15 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
     from noiseproof.training import fit as training
     from noiseproof.training.interrupt import Interrupted
 
-    method = methods.build(options["method"])
-    folder, train, test = begin("fit", options, method.name, resume, quiet)
+    run = begin("fit", Fitting, options, methods.build(options["method"]), resume, quiet)
     try:
-        result = training.fit(
-            data=train, test=test, out=folder, resume=resume, progress=not quiet,
-            **values(Fitting, options) | {"method": method},
-        )  # fmt: skip
+        result = training.fit(**run)
     except Interrupted as stop:
         if stop.result is not None:
-            report(stop.result, folder.path, f" so far, {stop.result.run.epoch} of {stop.result.run.epochs} epochs")
+            report(stop.result, run["out"].path, f" so far, {stop.result.run.epoch} of {stop.result.run.epochs} epochs")
         raise
     if distributed.is_main():
-        report(result, folder.path)
+        report(result, run["out"].path)
 
 
 def report(result: FitResult, folder: Path, when: str = "") -> None:

@@ -91,6 +91,11 @@ RECIPE = Annotated[
 OUT = Annotated[Path | None, option("The run's folder; by default a new one under runs/.", panel=RUN)]
 RESUME = Annotated[bool, option("Continue the run in --out; its options are remembered.", "--resume", panel=RUN)]
 QUIET = Annotated[bool, option("No progress.", "--quiet", "-q", panel=RUN)]
+FEATURES = Annotated[str | None, option("imagenet: train on a frozen network's features of the images.", panel=DATA)]
+JOBS = Annotated[int, option("Processes; they share the cores.", "--jobs", "-j", panel=RUN, min=1, max=1000)]
+DATA_OF_RUN = Annotated[
+    str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
+]
 
 
 def parameters(*kinds: type) -> dict[str, inspect.Parameter]:

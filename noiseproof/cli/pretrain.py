@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from noiseproof.cli.options import Options, Source, training_command, values
+from noiseproof.cli.options import Options, Source, training_command
 from noiseproof.training.settings import Pretraining
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -34,14 +34,11 @@ def pretrain(options: Options, resume: bool, quiet: bool) -> None:
     from noiseproof.pretraining.report import figures
 
     method = pretraining.build(options["method"])
-    folder, train, test = begin("pretrain", options, method.name, resume, quiet, labeled=False)
-    caution = None if quiet or resume else crowded(method, len(train))
+    run = begin("pretrain", Pretraining, options, method, resume, quiet, labeled=False)
+    caution = None if quiet or resume else crowded(method, len(run["data"]))
     if caution is not None and distributed.is_main():
         typer.echo(f"note: {caution}", err=True)
-    result = pretraining.pretrain(
-        data=train, test=test, out=folder, resume=resume, progress=not quiet,
-        **values(Pretraining, options) | {"method": method},
-    )  # fmt: skip
+    result = pretraining.pretrain(**run)
     if distributed.is_main():
-        console.print(table(f"{method.title()} on {len(train):,} examples", *figures(result)))
-        wrote(folder.path, ": report.html, backbone.safetensors, pictures")
+        console.print(table(f"{method.title()} on {len(run['data']):,} examples", *figures(result)))
+        wrote(run["out"].path, ": report.html, backbone.safetensors, pictures")

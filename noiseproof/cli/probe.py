@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app
-from noiseproof.cli.options import Source, with_options
+from noiseproof.cli.options import DATA_OF_RUN, Source, with_options
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ EXAMPLES = """[bold]Examples[/bold]
 @with_options(Source)
 def probe(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run of pretrain or fit.")],
-    data: Annotated[
-        str | None, typer.Argument(help="Labelled data; by default what the run was begun with.", show_default=False)
-    ] = None,
+    data: DATA_OF_RUN = None,
     k: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 50,
     protocol: Annotated[
         str, typer.Option(help="The linear classifier: convex (to the optimum), or the SANE paper's cifar10, imagenet.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from noiseproof.cli.options import NoisySource, Options, saved_command
+from noiseproof.cli.options import NoisySource, Options, saved_command, values
 from noiseproof.errors import InputError
 from noiseproof.training.settings import settings_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from noiseproof.data import LabeledData
+    from noiseproof.method import Method
     from noiseproof.runs.folder import RunFolder
 
 
@@ -130,14 +131,15 @@ def say_what_was_read(options: Options, train: LabeledData, test: LabeledData | 
 
 
 def begin(
-    verb: str, options: Options, method: str, resume: bool, quiet: bool, *, labeled: bool = True
-) -> tuple[RunFolder, LabeledData, LabeledData | None]:
-    """What a run begins with: its folder, and the data, of which one line tells."""
-    folder = run_folder(verb, options, method, resume)
+    verb: str, kind: type, options: Options, method: Method, resume: bool, quiet: bool, *, labeled: bool = True
+) -> Options:
+    """The arguments of `fit` or `pretrain`: the folder, the data, of which one line tells, and the settings."""
+    folder = run_folder(verb, options, method.name, resume)
     train, test = read(options, quiet, labeled=labeled)
     if not quiet:
         say_what_was_read(options, train, test)
-    return folder, train, test
+    run: Options = {"data": train, "test": test, "out": folder, "resume": resume, "progress": not quiet}
+    return run | values(kind, options) | {"method": method}
 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:

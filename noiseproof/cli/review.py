@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noiseproof.cli.app import app
-from noiseproof.cli.options import Options, Source, with_options
+from noiseproof.cli.options import DATA_OF_RUN, Options, Source, with_options
 from noiseproof.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ EXAMPLES = """[bold]Examples[/bold]
 @with_options(Source)
 def review(
     run: Annotated[Path, typer.Argument(help="The folder of a finished fit or audit.")],
-    data: Annotated[
-        str | None, typer.Argument(help="Its data; by default what it was begun with.", show_default=False)
-    ] = None,
+    data: DATA_OF_RUN = None,
     name: Annotated[str, typer.Option(help="Your name, kept with each decision.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: one that is free.")] = 0,
     refresh: Annotated[

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from noiseproof.data.images import pixels
-from noiseproof.data.input_checks import as_array, parse_inputs
+from noiseproof.data.input_checks import as_array, channels_first, parse_inputs
 from noiseproof.data.packing import Packed
 from noiseproof.data.sources import InputSource, stand_back
 from noiseproof.errors import InputError, reason, shown
@@ -97,8 +97,7 @@ def as_tensor(i: int, value: Any) -> Tensor:
         array = as_array(f"item {i} of the dataset", value)
         if array.dtype.kind not in "iufb":
             raise InputError(f"item {i} of the dataset must be numbers or an image, got {shown(value)}; convert it")
-        last = array.ndim == 3 and array.shape[2] in (1, 3) and array.shape[0] not in (1, 3)
-        tensor = torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1) if last else array))
+        tensor = torch.from_numpy(np.ascontiguousarray(channels_first(array[None])[0]))
     tensor = tensor[None] if tensor.ndim == 2 else tensor
     if tensor.ndim not in (1, 3):
         raise InputError(

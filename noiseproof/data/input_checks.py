@@ -233,6 +233,17 @@ def check_shape(shape: tuple[int, ...]) -> None:
         )
 
 
+def channels_first(array: np.ndarray) -> np.ndarray:
+    """A view of an array as (n, d) or (n, C, H, W), by the rule of readers/arrays.py."""
+    if array.ndim == 3:
+        return array[:, None]
+    if array.ndim != 4:
+        return array
+    first, last = array.shape[1] in (1, 3), array.shape[3] in (1, 3)
+    channels_last = last if first != last else array.shape[3] < array.shape[1]
+    return array.transpose(0, 3, 1, 2) if channels_last else array
+
+
 def check_finite(array: np.ndarray) -> None:
     """No NaN or infinity in single precision, looked for block by block so that no second copy is made."""
     rows = max(1, BLOCK_BYTES // max(1, array[0].nbytes))

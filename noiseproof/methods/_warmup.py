@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noiseproof import checks
 from noiseproof.errors import InputError
+from noiseproof.method import Method, Run
 
 
 def early(epochs: int) -> int:
@@ -16,19 +17,33 @@ def early(epochs: int) -> int:
     return min(max(5, epochs // 20), max(1, epochs // 2))
 
 
-def option(warmup: int | None) -> int | None:
-    """`warmup` as an option, a whole number from 1, or None for `early`."""
-    return None if warmup is None else checks.integer("warmup", warmup, 1)
+option = checks.optional(checks.integer, low=1)  # the check of `warmup`, a whole number or None for `early`
 
 
-def check(warmup: int | None, epochs: int) -> None:
-    """A warm-up must leave epochs for what comes after it.
+class WarmsUp(Method):
+    """A method that trains plainly first, for `warmup` epochs, an option of its own; None: for `early` ones."""
+
+    warmup: int | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.plans = self.plans or self.warmup is None
+
+    def start(self, run: Run) -> None:
+        check(self.warmup, run.epochs)
+
+    def warm_epochs(self, run: Run) -> int:
+        return length(self.warmup, run.epochs)
+
+
+def check(warmup: int | None, epochs: int, name: str = "warmup") -> None:
+    """A warm-up, an option of that name, must leave epochs for what comes after it.
 
     Raises:
         InputError: it leaves none.
     """
     if warmup is not None and warmup >= epochs:
-        raise InputError(f"warmup must be below epochs={epochs}, got {warmup}; nothing would come after it")
+        raise InputError(f"{name} must be below epochs={epochs}, got {warmup}; nothing would come after it")
 
 
 def length(warmup: int | None, epochs: int) -> int:

@@ -5,6 +5,8 @@ Bo Han et al., "Co-teaching: Robust Training of Deep Neural Networks with Extrem
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -42,7 +44,38 @@ def of_the_others_picks(loss1: Tensor, loss2: Tensor, keep: int, weight: Tensor 
     return loss1[picked2].mean(), loss2[picked1].mean()
 
 
-class CoTeaching(Method):
+class TwoNetworks(Method):
+    """Two networks, trained side by side; predictions are the mean of theirs."""
+
+    cost = "2×"
+    num_models = 2
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SmallLoss(TwoNetworks):
+    """Two networks that learn from the examples of small loss, R(t) of each batch; a subclass says by whose loss.
+
+    Args:
+        forget_rate: τ in [0, 1): the share of wrong labels, which the papers take as known. The default of 0.2 is a
+            guess: give your own.
+        warmup: T_k, epochs until the full share is dropped; at least 1.
+
+    Raises:
+        InputError: an argument outside its range.
+    """
+
+    needs = "noise rate"
+
+    forget_rate: float = checks.option(0.2, checks.number, low=0, high=1, ends="[)")
+    warmup: int = checks.option(10, checks.integer, low=1)
+
+    def keep(self, run: Run, batch: Batch, exponent: float = 1.0) -> int:
+        """How many examples of a step are learned from: R(t) · B, rounded, at least 1."""
+        return max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, exponent)))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoTeaching(SmallLoss):
     """Train two networks, each on the examples of smallest loss to the other: what neither can fit is left out.
 
     Each step keeps R(t) · B examples, R(t) = 1 − min(τ t^c / T_k, τ). Algorithm 1 of Han et al. (2018).
@@ -52,9 +85,7 @@ class CoTeaching(Method):
     Differs from the authors' code: it rounds down, and reaches 1 − τ an epoch earlier, at t = T_k − 1.
 
     Args:
-        forget_rate: τ in [0, 1): the share of wrong labels, which the paper takes as known. The default of 0.2 is a
-            guess: give your own.
-        warmup: T_k, epochs until the full share is dropped; at least 1.
+        forget_rate, warmup: τ and T_k, as of `SmallLoss`.
         exponent: c, above 0.
 
     Raises:
@@ -63,18 +94,11 @@ class CoTeaching(Method):
 
     name = "co_teaching"
     paper = "Han et al. 2018"
-    needs = "noise rate"
-    cost = "2×"
-    num_models = 2
 
-    def __init__(self, *, forget_rate: float = 0.2, warmup: int = 10, exponent: float = 1.0) -> None:
-        super().__init__()
-        self.forget_rate = checks.number("forget_rate", forget_rate, 0, 1, ends="[)")
-        self.warmup = checks.integer("warmup", warmup, 1)
-        self.exponent = checks.number("exponent", exponent, 0, ends="(]")
+    exponent: float = checks.option(1.0, checks.number, low=0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        keep = max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, self.exponent)))
+        keep = self.keep(run, batch, self.exponent)
         logits = [checks.single(model(batch.views[0])) for model in run.models]  # (B, K) each
         each = [batch.gather(F.cross_entropy(one, batch.label, reduction="none")) for one in logits]  # (size,) each
         loss1, loss2 = of_the_others_picks(each[0], each[1], keep, batch.gathered().weight)

@@ -6,13 +6,16 @@ against Label Corruption?", ICML 2019.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run
-from noiseproof.methods.co_teaching import co_teaching_loss, keep_rate
+from noiseproof.method import Batch, Run
+from noiseproof.methods import _warmup
+from noiseproof.methods.co_teaching import SmallLoss, co_teaching_loss, keep_rate
 from noiseproof.methods.decoupling import disagreement
 
 
@@ -35,7 +38,8 @@ def co_teaching_plus_loss(
     return losses[0], losses[1]
 
 
-class CoTeachingPlus(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoTeachingPlus(SmallLoss):
     """Co-teaching among the examples about which two networks disagree, which keeps the two from becoming one.
 
     In each step, of the examples with different predictions, each network takes the share λ(e) of smallest loss to the
@@ -47,11 +51,9 @@ class CoTeachingPlus(Method):
     divided by the number kept a second time, and a batch without disagreement is fitted as a whole.
 
     Args:
-        forget_rate: τ in [0, 1): the share of wrong labels, which the paper takes as known. The default of 0.2 is a
-            guess: give your own.
-        warmup: E_k, epochs until the full share is dropped; at least 1.
-        agree: epochs of plain co-teaching first, at least 0. The authors' code: 20 for CIFAR-10, 5 for CIFAR-100, 0 for
-            MNIST.
+        forget_rate, warmup: τ and E_k, as of `SmallLoss`.
+        agree: epochs of plain co-teaching first, at least 0, fewer than the run has. The authors' code: 20 for
+            CIFAR-10, 5 for CIFAR-100, 0 for MNIST.
 
     Raises:
         InputError: an argument outside its range.
@@ -59,23 +61,18 @@ class CoTeachingPlus(Method):
 
     name = "co_teaching_plus"
     paper = "Yu et al. 2019"
-    needs = "noise rate"
-    cost = "2×"
-    num_models = 2
 
-    def __init__(self, *, forget_rate: float = 0.2, warmup: int = 10, agree: int = 20) -> None:
-        super().__init__()
-        self.forget_rate = checks.number("forget_rate", forget_rate, 0, 1, ends="[)")
-        self.warmup = checks.integer("warmup", warmup, 1)
-        self.agree = checks.integer("agree", agree, 0)
+    agree: int = checks.option(20, checks.integer, low=0)
+
+    def start(self, run: Run) -> None:
+        _warmup.check(self.agree, run.epochs, "agree")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        rate = keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)
         logits1, logits2 = (batch.gather(checks.single(model(batch.views[0]))) for model in run.models)  # (size, K)
         whole = batch.gathered()
         if run.epoch < self.agree:
-            keep = max(1, round(rate * batch.size))
-            first, second = co_teaching_loss(logits1, logits2, whole.label, keep, whole.weight)
+            first, second = co_teaching_loss(logits1, logits2, whole.label, self.keep(run, batch), whole.weight)
         else:
+            rate = keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)
             first, second = co_teaching_plus_loss(logits1, logits2, whole.label, rate, whole.weight)
         return first + second

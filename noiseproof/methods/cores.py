@@ -11,12 +11,14 @@ CORES* goes on with what the sieve dropped as unlabelled, asking for like predic
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run, Selection
+from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods import _warmup
 from noiseproof.methods._selected import share_right
 
@@ -46,7 +48,8 @@ def strength(epoch: int, warmup: int, beta: float) -> float:
     return beta * min(1.0, max(0.0, (epoch / warmup - 1) / (_FULL - 1)))
 
 
-class CORES(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class CORES(_warmup.WarmsUp):
     """Reward confidence in any class, whatever the label, and sieve out labels that look less likely than chance.
 
     ℓ_y − β Σ_j π_j ℓ_j of the examples with ℓ_y < mean_j ℓ_j: Cheng et al. (2021).
@@ -59,6 +62,7 @@ class CORES(Method):
     Args:
         beta: β at the end of its rise, 0 or above. The authors' code: 2 for CIFAR-10.
         warmup: epochs without either, at least 1; None: a twentieth of all, at least 5. The authors' code: 10 of 100.
+            A run of no more than three warm-ups has no sieve.
         consistency: weight of KL(p(x) ‖ p(x′)), x′ a second view, of the examples dropped: CORES* where it is above 0,
             which takes two views and an augmentation.
 
@@ -69,19 +73,18 @@ class CORES(Method):
     name = "cores"
     paper = "Cheng et al. 2021"
 
-    kept: Tensor
-    share: Tensor
+    beta: float = checks.option(2.0, checks.number, low=0)
+    warmup: int | None = checks.option(None, _warmup.option)
+    consistency: float = checks.option(0.0, checks.number, low=0)
+    kept: Tensor = field(init=False)
+    share: Tensor = field(init=False)
 
-    def __init__(self, *, beta: float = 2.0, warmup: int | None = None, consistency: float = 0.0) -> None:
-        super().__init__()
-        self.warmup = _warmup.option(warmup)
-        self.plans = warmup is None
-        self.beta = checks.number("beta", beta, 0)
-        self.consistency = checks.number("consistency", consistency, 0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.num_views = 2 if self.consistency > 0 else 1
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("kept", torch.ones(len(run.data), dtype=torch.bool))  # (n,) by the sieve, when last seen
         self.register_buffer("share", torch.full((run.num_classes,), 1 / run.num_classes))  # (K,) π
         self._count(run)
@@ -98,7 +101,7 @@ class CORES(Method):
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        warmup = _warmup.length(self.warmup, run.epochs)
+        warmup = self.warm_epochs(run)
         each, beta = losses(logits), strength(run.epoch, warmup, self.beta)
         all_kept = run.epoch < _SIEVE * warmup
         kept = sieve(each, batch.label) | all_kept  # (B,)

@@ -192,7 +192,7 @@ class Correction(Method):
         if transition is not None and (warmup is not None or quantile is not None):
             raise InputError("warmup and quantile are for estimating a transition; leave them out where one is given")
         self.transition = None if transition is None else check_transition(transition).tolist()
-        self.warmup = _warmup.option(warmup)
+        self.warmup = _warmup.option("warmup", warmup)
         self.quantile = None if quantile is None else checks.number("quantile", quantile, 0, 1, ends="(]")
         self.plans = transition is None and warmup is None
 
@@ -254,9 +254,6 @@ class ForwardCorrection(Correction):
     """
 
     name = "forward"
-
-    def __init__(self, *, transition: Any = None, warmup: int | None = None, quantile: float | None = None) -> None:
-        super().__init__(transition=transition, warmup=warmup, quantile=quantile)
 
     def corrected(self, run: Run, logits: Tensor, label: Tensor) -> Tensor:
         return forward_loss(logits, label, self.matrix)

@@ -15,6 +15,7 @@ The network then goes back by one epoch.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -59,6 +60,7 @@ def d2l_loss(logits: Tensor, label: Tensor, alpha: float) -> Tensor:
     return alpha * given + (1 - alpha) * guessed
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class D2L(Method):
     """Mix the label with the class predicted, the more so the higher the dimension of the representation has become.
 
@@ -83,14 +85,11 @@ class D2L(Method):
     paper = "Ma et al. 2018"
     plans = True  # α goes by their share
 
-    dimensions: Tensor
-    turn: Tensor
-
-    def __init__(self, *, lam: float = 5.0, neighbours: int = 20, window: int | None = None) -> None:
-        super().__init__()
-        self.lam = checks.number("lam", lam, 0)
-        self.neighbours = checks.integer("neighbours", neighbours, 2)
-        self.window = None if window is None else checks.integer("window", window, 2)
+    lam: float = checks.option(5.0, checks.number, low=0)
+    neighbours: int = checks.option(20, checks.integer, low=2)
+    window: int | None = checks.option(None, checks.optional(checks.integer, low=2))
+    dimensions: Tensor = field(init=False)
+    turn: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
         as_backbone(run.model, "d2l")

@@ -5,11 +5,14 @@ Eran Malach and Shai Shalev-Shwartz, "Decoupling 'when to update' from 'how to u
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run
+from noiseproof.method import Batch, Run
+from noiseproof.methods.co_teaching import TwoNetworks
 
 
 def disagreement(logits1: Tensor, logits2: Tensor) -> Tensor:
@@ -32,7 +35,8 @@ def decoupling_loss(
     return first, second
 
 
-class Decoupling(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Decoupling(TwoNetworks):
     """Train two networks, both on the examples they disagree about: what both call alike is left alone, right or wrong.
 
     Algorithm 1 of Malach and Shalev-Shwartz (2017).
@@ -52,13 +56,9 @@ class Decoupling(Method):
 
     name = "decoupling"
     paper = "Malach & Shalev-Shwartz 2017"
-    cost = "2×"
-    num_models = 2
 
-    def __init__(self, *, warmup: int = 2, least: float = 0.1) -> None:
-        super().__init__()
-        self.warmup = checks.integer("warmup", warmup, 0)
-        self.least = checks.number("least", least, 0, 1)
+    warmup: int = checks.option(2, checks.integer, low=0)
+    least: float = checks.option(0.1, checks.number, low=0, high=1)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits1, logits2 = (batch.gather(checks.single(model(batch.views[0]))) for model in run.models)  # (size, K)

@@ -12,6 +12,8 @@ with the *other's* w, labelled where w_i > τ (Algorithm 1):
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.auditing.two_modes import fit_two_modes
 from noiseproof.method import Batch, Beliefs, Method, Run
-from noiseproof.methods import semi
+from noiseproof.methods import _warmup, semi
 from noiseproof.models.inference import losses
 
 
@@ -46,6 +48,7 @@ def co_targets(
     return semi.sharpen(torch.where(labelled[:, None], refined, (own + other) / 2), temperature), labelled
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DivideMix(Method):
     """Two networks sort each other's examples by their losses; those that look wrong are learned without their labels.
 
@@ -63,7 +66,8 @@ class DivideMix(Method):
     With 90 % noise it averages the losses of five epochs, which is not here. A Selection's weights weigh L_X and L_U.
 
     Args:
-        warmup: epochs of cross-entropy first, at least 1. The paper: 10 for CIFAR-10, 30 for CIFAR-100.
+        warmup: epochs of cross-entropy first, at least 1, fewer than the run has. The paper: 10 for CIFAR-10, 30 for
+            CIFAR-100.
         threshold: τ in [0, 1): labels with a smaller w are taken away. The paper: 0.5; 0.6 with 90 % noise.
         temperature: T in (0, 1]. The paper: 0.5.
         alpha: of the Beta distribution, above 0. The paper: 4.
@@ -82,31 +86,23 @@ class DivideMix(Method):
     cost = "6×"
     num_models = 2
 
-    clean: Tensor
+    warmup: int = checks.option(10, checks.integer, low=1)
+    threshold: float = checks.option(0.5, checks.number, low=0, high=1, ends="[)")
+    temperature: float = checks.option(0.5, checks.number, low=0, high=1, ends="(]")
+    alpha: float = checks.option(4.0, checks.number, low=0, ends="(]")
+    lam_u: float = checks.option(25.0, checks.number, low=0)
+    ramp: float = checks.option(16.0, checks.number, low=0)
+    lam_r: float = checks.option(1.0, checks.number, low=0)
+    penalty: float = checks.option(0.0, checks.number, low=0)
+    views: int = checks.option(2, checks.integer, low=1, high=16)
+    clean: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        warmup: int = 10,
-        threshold: float = 0.5,
-        temperature: float = 0.5,
-        alpha: float = 4.0,
-        lam_u: float = 25.0,
-        ramp: float = 16.0,
-        lam_r: float = 1.0,
-        penalty: float = 0.0,
-        views: int = 2,
-    ) -> None:
-        super().__init__()
-        self.warmup = checks.integer("warmup", warmup, 1)
-        self.threshold = checks.number("threshold", threshold, 0, 1, ends="[)")
-        self.temperature = checks.number("temperature", temperature, 0, 1, ends="(]")
-        self.alpha = checks.number("alpha", alpha, 0, ends="(]")
-        self.lam_u, self.ramp = checks.number("lam_u", lam_u, 0), checks.number("ramp", ramp, 0)
-        self.lam_r, self.penalty = checks.number("lam_r", lam_r, 0), checks.number("penalty", penalty, 0)
-        self.views = self.num_views = checks.integer("views", views, 1, 16)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.num_views = self.views
 
     def start(self, run: Run) -> None:
+        _warmup.check(self.warmup, run.epochs)
         self.register_buffer("clean", torch.ones(len(run.data), 2))  # (n, 2): w by each network
 
     def before_epoch(self, run: Run) -> None:
@@ -150,7 +146,7 @@ class DivideMix(Method):
         known, guessed = semi.semi_loss(logits, targets, batch.gather(labelled).repeat(self.views), weight)
         risen = min((run.epoch - self.warmup) / self.ramp, 1.0) if self.ramp else 1.0
         prior = torch.full_like(logits[0], 1 / run.num_classes)
-        return known + self.lam_u * risen * guessed + self.lam_r * semi.prior_penalty(logits, prior)
+        return known + self.lam_u * risen * guessed + self.lam_r * semi.prior_loss(logits, prior)
 
     def figures(self, run: Run) -> dict[str, float]:
         """The share of labels that are kept, and of right ones among them, where that is known."""

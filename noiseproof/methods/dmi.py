@@ -12,12 +12,14 @@ classifiers the better one is the same with and without it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run
+from noiseproof.method import Batch, Run
 from noiseproof.methods import _warmup
 
 _RIDGE = 1e-2  # on the diagonal of U, in units of its mean: a class that is missing from a batch has no say
@@ -50,7 +52,8 @@ class DMILoss(nn.Module):
         return dmi(checks.logits_and_label(logits, label), label)
 
 
-class DMI(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DMI(_warmup.WarmsUp):
     """After a start with cross-entropy, maximise the determinant of the joint distribution of predictions and labels.
 
     −log |det U| of Xu et al. (2019).
@@ -72,18 +75,12 @@ class DMI(Method):
     paper = "Xu et al. 2019"
     needs = "large batches"
 
-    def __init__(self, *, scale: float = 0.001, warmup: int | None = None) -> None:
-        super().__init__()
-        self.scale = checks.number("scale", scale, 0, ends="(]")
-        self.warmup = _warmup.option(warmup)
-        self.plans = warmup is None
-
-    def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+    scale: float = checks.option(0.001, checks.number, low=0, ends="(]")
+    warmup: int | None = checks.option(None, _warmup.option)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        if run.epoch < _warmup.length(self.warmup, run.epochs):
+        if run.epoch < self.warm_epochs(run):
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
         whole = batch.gathered()
         return self.scale * dmi(batch.gather(logits), whole.label, whole.weight)

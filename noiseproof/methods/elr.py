@@ -18,6 +18,8 @@ what the network believed takes the place of the label where the two differ, and
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -147,6 +149,7 @@ class ELRLoss(nn.Module):
         return soft_labels(self.target)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ELR(Method):
     """Cross-entropy plus λ log(1 − ⟨p_i, t_i⟩), which rewards agreeing with one's own earlier predictions t_i.
 
@@ -166,12 +169,9 @@ class ELR(Method):
     paper = "Liu et al. 2020"
     rows = ("target",)
 
-    target: Tensor
-
-    def __init__(self, *, beta: float = 0.7, lam: float | str = 3.0) -> None:
-        super().__init__()
-        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = number_or_auto("lam", lam, 0)
+    beta: float = checks.option(0.7, checks.number, low=0, high=1, ends="[)")
+    lam: float | str = checks.option(3.0, number_or_auto, low=0)
+    target: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
         self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)

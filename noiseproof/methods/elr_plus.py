@@ -11,6 +11,8 @@ from mixtures, λ′ = max(λ, 1 − λ), λ ~ Beta(α, α), with a random π, a
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,7 @@ def elr_plus(
     return mixup_loss(logits, label, mix, permutation, weight) + lam * regulariser  # Eq. (6)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ELRPlus(Method):
     """ELR whose targets come from the averaged weights of a second network, on mixtures of examples.
 
@@ -67,17 +70,12 @@ class ELRPlus(Method):
     plans = True  # the averages warm up over a share of them
     rows = ("target",)
 
-    target: Tensor
-
-    def __init__(
-        self, *, beta: float = 0.7, lam: float = 3.0, alpha: float = 1.0, ema: float = 0.997, ramp: float = 0.5
-    ) -> None:
-        super().__init__()
-        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
-        self.lam = checks.number("lam", lam, 0)
-        self.alpha = checks.number("alpha", alpha, 0, ends="(]")
-        self.ema = checks.number("ema", ema, 0, 1, ends="[)")
-        self.ramp = checks.number("ramp", ramp, 0, 1)
+    beta: float = checks.option(0.7, checks.number, low=0, high=1, ends="[)")
+    lam: float = checks.option(3.0, checks.number, low=0)
+    alpha: float = checks.option(1.0, checks.number, low=0, ends="(]")
+    ema: float = checks.option(0.997, checks.number, low=0, high=1, ends="[)")
+    ramp: float = checks.option(0.5, checks.number, low=0, high=1)
+    target: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
         self.register_buffer("target", torch.zeros(len(run.data), 2, run.num_classes))  # (n, 2, K): of each network

@@ -6,6 +6,8 @@ NeurIPS 2018.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -47,6 +49,7 @@ class GCELoss(nn.Module):
         return checks.reduce(gce(logits, label, self.q), self.reduction)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GCE(Method):
     """Minimise (1 − p_y^q) / q, which weighs an example by p_y^q: doubtful labels pull less.
 
@@ -64,9 +67,7 @@ class GCE(Method):
     name = "gce"
     paper = "Zhang & Sabuncu 2018"
 
-    def __init__(self, *, q: float = 0.7) -> None:
-        super().__init__()
-        self.q = checks.number("q", q, 0, 1, ends="(]")
+    q: float = checks.option(0.7, checks.number, low=0, high=1, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         return batch.mean(gce(checks.single(run.model(batch.views[0])), batch.label, self.q))

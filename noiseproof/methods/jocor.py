@@ -6,12 +6,14 @@ Co-Regularization", CVPR 2020.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run
-from noiseproof.methods.co_teaching import keep_rate
+from noiseproof.method import Batch, Run
+from noiseproof.methods.co_teaching import SmallLoss
 
 
 def joint_loss(logits1: Tensor, logits2: Tensor, label: Tensor, lam: float) -> Tensor:
@@ -31,7 +33,8 @@ def small_losses(each: Tensor, keep: int, weight: Tensor | None = None) -> Tenso
     return (each if weight is None else each * weight)[picked].mean()
 
 
-class JoCoR(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class JoCoR(SmallLoss):
     """Train two networks on one joint loss, their errors and their difference, over the examples where it is smallest.
 
     Each step keeps R(t) · B examples, R(t) = 1 − min(τ t / T_k, τ). Eqs. (1) to (7), Algorithm 1 of Wei et al. (2020).
@@ -41,11 +44,9 @@ class JoCoR(Method):
     Differs from the authors' code: it rounds down, reaches 1 − τ an epoch earlier, and halves τ for asymmetric noise.
 
     Args:
-        forget_rate: τ in [0, 1): the share of wrong labels, which the paper takes as known. The default of 0.2 is a
-            guess: give your own.
+        forget_rate, warmup: τ and T_k, as of `SmallLoss`.
         lam: λ in [0, 1], the share of the difference in the loss. The authors' notes: 0.9 for CIFAR-10, 0.85 for
             CIFAR-100, 0.65 with 80 % noise.
-        warmup: T_k, epochs until the full share is dropped; at least 1.
 
     Raises:
         InputError: an argument outside its range.
@@ -53,18 +54,10 @@ class JoCoR(Method):
 
     name = "jocor"
     paper = "Wei et al. 2020"
-    needs = "noise rate"
-    cost = "2×"
-    num_models = 2
 
-    def __init__(self, *, forget_rate: float = 0.2, lam: float = 0.9, warmup: int = 10) -> None:
-        super().__init__()
-        self.forget_rate = checks.number("forget_rate", forget_rate, 0, 1, ends="[)")
-        self.lam = checks.number("lam", lam, 0, 1)
-        self.warmup = checks.integer("warmup", warmup, 1)
+    lam: float = checks.option(0.9, checks.number, low=0, high=1)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits1, logits2 = (checks.single(model(batch.views[0])) for model in run.models)
-        keep = max(1, round(batch.size * keep_rate(run.epoch, self.forget_rate, self.warmup, 1.0)))
         each = batch.gather(joint_loss(logits1, logits2, batch.label, self.lam))  # (size,)
-        return small_losses(each, keep, batch.gathered().weight)
+        return small_losses(each, self.keep(run, batch), batch.gathered().weight)

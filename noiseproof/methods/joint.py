@@ -14,17 +14,18 @@ and at the end a network trained from the start on the labels found, with L_c al
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Beliefs, Method, Run, Selection
+from noiseproof.method import Batch, Beliefs, Run, Selection
 from noiseproof.methods import _warmup
 from noiseproof.methods._snapshot import Snapshot, tensors_of
 from noiseproof.methods.elr import soft_labels
+from noiseproof.methods.semi import prior_loss
 
 _FINAL = 0.375  # of a run for the last training: the authors' 120 of 320 epochs
 _FEWEST = 5  # epochs that it is worth
@@ -40,13 +41,8 @@ def entropy(logits: Tensor) -> Tensor:
     return -(logits.softmax(dim=1) * logits.log_softmax(dim=1)).sum(dim=1)
 
 
-def prior_loss(logits: Tensor, prior: Tensor) -> Tensor:
-    """Σ_k π_k log(π_k / s̄_k) of the mean prediction s̄ of a batch: logits (B, K), π (K,) to a scalar."""
-    log_mean = logits.log_softmax(dim=1).logsumexp(dim=0) - math.log(len(logits))  # (K,)
-    return F.kl_div(log_mean, prior.to(logits.dtype), reduction="sum")
-
-
-class Joint(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Joint(_warmup.WarmsUp):
     """Replace the labels by means of the network's recent predictions; then train anew on what they became.
 
     L_c + α L_p + β L_e of Tanaka et al. (2018), and their second training.
@@ -73,18 +69,15 @@ class Joint(Method):
     plans = True  # the second training is a share of them
     rows = ("past",)
 
-    past: Tensor
-    prior: Tensor
-
-    def __init__(self, *, alpha: float = 0.8, beta: float = 0.4, memory: int = 10, warmup: int | None = None) -> None:
-        super().__init__()
-        self.alpha = checks.number("alpha", alpha, 0)
-        self.beta = checks.number("beta", beta, 0)
-        self.memory = checks.integer("memory", memory, 1)
-        self.warmup = _warmup.option(warmup)
+    alpha: float = checks.option(0.8, checks.number, low=0)
+    beta: float = checks.option(0.4, checks.number, low=0)
+    memory: int = checks.option(10, checks.integer, low=1)
+    warmup: int | None = checks.option(None, _warmup.option)
+    past: Tensor = field(init=False)
+    prior: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("past", torch.zeros(len(run.data), self.memory, run.num_classes))  # (n, M, K) predictions
         labels = run.data.labels.cpu()
         self.register_buffer("prior", torch.bincount(labels, minlength=run.num_classes) / len(labels))  # (K,) π
@@ -98,14 +91,14 @@ class Joint(Method):
     def _last(self, run: Run) -> int:
         """The epoch in which the second training begins; none in a short run, or where the labels have not moved."""
         final = int(_FINAL * run.epochs)
-        moved = run.epochs - final > _warmup.length(self.warmup, run.epochs)
+        moved = run.epochs - final > self.warm_epochs(run)
         return run.epochs - final if moved and final >= _FEWEST else run.epochs
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         given = F.one_hot(batch.label, logits.shape[1]).to(logits.dtype)
         target = given
-        if run.epoch >= _warmup.length(self.warmup, run.epochs):
+        if run.epoch >= self.warm_epochs(run):
             mean = self.past[batch.row].mean(dim=1).to(logits.dtype)  # (B, K), of completed epochs
             seen = mean.sum(dim=1, keepdim=True)  # (B, 1); 0 where never
             target = torch.where(seen > 0, mean / seen.clamp_min(1e-30), given)

@@ -12,12 +12,14 @@ weights from examples of known correctness ("data-driven"), or imitates these ("
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Method, Run
+from noiseproof.method import Batch, Run
 from noiseproof.methods import _warmup
 
 _LINEAR = 0.9  # of the run, after which weights fall linearly, as in the authors' code
@@ -29,7 +31,8 @@ def curriculum(loss: Tensor, threshold: Tensor, band: float) -> Tensor:
     return (above <= 0).to(loss.dtype) if band == 0 else (1 - above / band).clamp(0, 1)
 
 
-class MentorNet(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class MentorNet(_warmup.WarmsUp):
     """Leave out examples whose loss is above a running percentile: the predefined curriculum, without a mentor network.
 
     The closed form of the paper's self-paced weights, with its burn-in, running percentile and dropout of examples.
@@ -58,33 +61,22 @@ class MentorNet(Method):
     plans = True  # its last tenth has other weights
     needs = "noise rate"
 
-    threshold: Tensor
-
-    def __init__(
-        self,
-        *,
-        percentile: float = 0.7,
-        decay: float = 0.9,
-        band: float = 1.0,
-        warmup: int | None = None,
-        dropout: float = 0.5,
-    ) -> None:
-        super().__init__()
-        self.percentile = checks.number("percentile", percentile, 0, 1, ends="()")
-        self.decay = checks.number("decay", decay, 0, 1, ends="[)")
-        self.band = checks.number("band", band, 0)
-        self.warmup = _warmup.option(warmup)
-        self.dropout = checks.number("dropout", dropout, 0, 1, ends="[)")
+    percentile: float = checks.option(0.7, checks.number, low=0, high=1, ends="()")
+    decay: float = checks.option(0.9, checks.number, low=0, high=1, ends="[)")
+    band: float = checks.option(1.0, checks.number, low=0)
+    warmup: int | None = checks.option(None, _warmup.option)
+    dropout: float = checks.option(0.5, checks.number, low=0, high=1, ends="[)")
+    threshold: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("threshold", torch.tensor(-1.0))  # λ₁; below 0: none yet
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         loss = F.cross_entropy(logits, batch.label, reduction="none")  # (B,)
         self._move(batch.gather(loss.detach()))
-        if run.epoch < _warmup.length(self.warmup, run.epochs):
+        if run.epoch < self.warm_epochs(run):
             return batch.mean(loss * self._kept(run, batch.gathered().index)[batch.own].to(loss))
         band = self.band if run.epoch >= _LINEAR * run.epochs else 0.0
         return batch.mean(curriculum(loss, self.threshold, band) * loss)

@@ -6,6 +6,8 @@ ICLR 2018.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from scipy.special import betaincinv
@@ -47,6 +49,7 @@ def mixup_loss(logits: Tensor, label: Tensor, lam: float, permutation: Tensor, w
     return lam * one + (1 - lam) * other
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MixUp(Method):
     """Train on mixtures of two examples and of their labels: a wrong label never stands alone.
 
@@ -66,9 +69,7 @@ class MixUp(Method):
     name = "mixup"
     paper = "Zhang et al. 2018"
 
-    def __init__(self, *, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = checks.number("alpha", alpha, 0, ends="(]")
+    alpha: float = checks.option(1.0, checks.number, low=0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         lam = sample_lam(self.alpha, run.generator)

@@ -11,6 +11,8 @@ the network predicts,
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +20,7 @@ from torch.func import functional_call
 
 from noiseproof import checks
 from noiseproof.errors import InputError
-from noiseproof.method import Batch, Method, Run, Selection
+from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods import _warmup
 from noiseproof.methods._selected import share_right
 from noiseproof.methods._snapshot import Snapshot, tensors_of
@@ -57,7 +59,8 @@ def confident(probability: Tensor, label: Tensor) -> Selection | None:
     return Selection(index, (size[size > 0].mean() / size)[label[index]])
 
 
-class PES(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PES(_warmup.WarmsUp):
     """Train first all layers, then renew and train the later ones alone; then all on the examples it agrees with.
 
     Bai et al. (2021), its form for confident examples; that with a semi-supervised learner is not here.
@@ -78,22 +81,18 @@ class PES(Method):
     paper = "Bai et al. 2021"
     cost = "share agreed with + ⅓"
 
-    chosen: Tensor
-
-    def __init__(self, *, warmup: int | None = None) -> None:
-        super().__init__()
-        self.warmup = _warmup.option(warmup)
-        self.plans = warmup is None
+    warmup: int | None = checks.option(None, _warmup.option)
+    chosen: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("chosen", torch.ones(len(run.data), dtype=torch.bool))  # (n,) those of the epoch
         _, *later = parts(run.model)
         self.initial = nn.ModuleList(Snapshot(_tensors(part)) for part in later)
 
     def _ends(self, run: Run) -> tuple[int, int, int]:
         """The epochs in which the three stages are over."""
-        first = _warmup.length(self.warmup, run.epochs)
+        first = self.warm_epochs(run)
         second, third = (max(1, round(share * first)) for share in _SHARES)
         return first, first + second, first + second + third
 

@@ -21,6 +21,7 @@ keeps it: for α_i > ½ a network that is sure of another class than the given o
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,26 @@ def refine_loss(logits: Tensor, refined: Tensor) -> Tensor:
     return -(refined * logits.log_softmax(dim=1)).sum(dim=1)
 
 
-class RefineLoss(nn.Module):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Refining:
+    """The options of `RefineLoss` and `Refine`.
+
+    Args:
+        m1, m2: μ at the start and at the end of its rise, at least 0. α is at most μ/(1 + μ): below ½ for μ < 1. The
+            paper: 0 and 1 for CIFAR-10, 0.5 and 10 for ImageNet, without labels.
+        sharpness: τ′, in (0, 1]. The paper: 0.8 for CIFAR-10, 1 for ImageNet.
+        ramp: the epochs over which μ rises, at least 0: enough to learn something, too few to memorise. Guesses trusted
+            before there is anything to them end in one class for all.
+    """
+
+    m1: float = checks.option(0.0, checks.number, low=0)
+    m2: float = checks.option(10.0, checks.number, low=0)
+    sharpness: float = checks.option(0.5, checks.number, low=0, high=1, ends="(]")
+    ramp: float = checks.option(20.0, checks.number, low=0)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RefineLoss(Refining, nn.Module):
     """Cross-entropy at refined labels for anybody's loop: ỹ = (1 − α) y + α p, p the network's sharpened guess.
 
     Eq. (5) of Zhou et al. (2021) with β = 0. It keeps no state.
@@ -61,28 +81,19 @@ class RefineLoss(nn.Module):
     Differs from the paper: see `Refine`.
 
     Args:
-        m1, m2: μ at the start and at the end of its rise, at least 0. The paper: 0 and 1 for CIFAR-10, 0.5 and 10 for
-            ImageNet, without labels.
-        sharpness: τ′, in (0, 1]. The paper: 0.8 for CIFAR-10, 1 for ImageNet.
-        ramp: the epochs over which μ rises, at least 0.
+        m1, m2, sharpness, ramp: as of `Refining`.
         reduction: "mean", "sum" or "none".
 
     Raises:
         InputError: an argument outside its range.
     """
 
-    def __init__(
-        self,
-        *,
-        m1: float = 0.0,
-        m2: float = 10.0,
-        sharpness: float = 0.5,
-        ramp: float = 20.0,
-        reduction: str = "mean",
-    ) -> None:
+    reduction: str = "mean"
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.m1, self.m2, self.sharpness, self.ramp = _options(m1, m2, sharpness, ramp)
-        self.reduction = checks.reduction(reduction)
+        checks.options(self)
+        self.reduction = checks.reduction(self.reduction)
 
     def forward(self, logits: Tensor, label: Tensor, epoch: float, other: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -104,7 +115,8 @@ class RefineLoss(nn.Module):
         return checks.reduce(refine_loss(logits, refined_label(guess, label, mu, self.sharpness)), self.reduction)
 
 
-class Refine(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Refine(Refining, Method):
     """Train on labels refined by the network's own sharpened guesses, which weigh more the surer they are.
 
     Eq. (5) of Zhou et al. (2021), for classes as in its Theorem 2.
@@ -115,10 +127,7 @@ class Refine(Method):
     place of all of them: by the time it had risen, the wrong labels would be memorised.
 
     Args:
-        m1, m2: μ at the start and at the end of its rise, at least 0. α is at most μ/(1 + μ): below ½ for μ < 1.
-        sharpness: τ′, in (0, 1].
-        ramp: the epochs over which μ rises, at least 0: enough to learn something, too few to memorise. Guesses trusted
-            before there is anything to them end in one class for all.
+        m1, m2, sharpness, ramp: as of `Refining`.
         views: 1, or 2 for guesses from a second view of each example (the paper's positive); give them an augmentation.
 
     Raises:
@@ -128,14 +137,10 @@ class Refine(Method):
     name = "refine"
     paper = "Zhou et al. 2021"
 
-    def __init__(
-        self, *, m1: float = 0.0, m2: float = 10.0, sharpness: float = 0.5, ramp: float = 20.0, views: int = 1
-    ) -> None:
-        super().__init__()
-        self.m1, self.m2, self.sharpness, self.ramp = _options(m1, m2, sharpness, ramp)
-        self.views = checks.integer("views", views, 1)
-        if views > 2:
-            raise InputError(f"views must be 1 or 2, got {views}")
+    views: int = checks.option(1, checks.integer, low=1, high=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.num_views = self.views
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
@@ -146,12 +151,3 @@ class Refine(Method):
                 guess = checks.single(run.model(batch.views[1]))
         mu = confidence(run.epoch, self.ramp, self.m1, self.m2)
         return batch.mean(refine_loss(logits, refined_label(guess, batch.label, mu, self.sharpness)))
-
-
-def _options(m1: float, m2: float, sharpness: float, ramp: float) -> tuple[float, float, float, float]:
-    return (
-        checks.number("m1", m1, 0),
-        checks.number("m2", m2, 0),
-        checks.number("sharpness", sharpness, 0, 1, ends="(]"),
-        checks.number("ramp", ramp, 0),
-    )

@@ -5,6 +5,8 @@ Yisen Wang et al., "Symmetric Cross Entropy for Robust Learning with Noisy Label
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -58,6 +60,7 @@ class SCELoss(nn.Module):
         return checks.reduce(sce(logits, label, self.alpha, self.beta, self.A), self.reduction)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SCE(Method):
     """Minimise α CE + β reverse CE: the reverse is bounded, so a wrong label cannot pull without end.
 
@@ -77,11 +80,9 @@ class SCE(Method):
     name = "sce"
     paper = "Wang et al. 2019"
 
-    def __init__(self, *, alpha: float = 0.1, beta: float = 1.0, A: float = -4.0) -> None:
-        super().__init__()
-        self.alpha = checks.number("alpha", alpha, 0)
-        self.beta = checks.number("beta", beta, 0)
-        self.A = checks.number("A", A, high=0, ends="[)")
+    alpha: float = checks.option(0.1, checks.number, low=0)
+    beta: float = checks.option(1.0, checks.number, low=0)
+    A: float = checks.option(-4.0, checks.number, high=0, ends="[)")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))

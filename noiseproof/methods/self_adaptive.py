@@ -10,12 +10,14 @@ Algorithm 1. From epoch E_s on, with t_i = y_i before:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof import checks
-from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.method import Batch, Beliefs, Run
 from noiseproof.methods import _warmup
 from noiseproof.methods.elr import soft_labels
 
@@ -35,7 +37,8 @@ def self_adaptive_loss(logits: Tensor, target: Tensor) -> Tensor:
     return each * weight * (len(weight) / weight.sum())
 
 
-class SelfAdaptive(Method):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SelfAdaptive(_warmup.WarmsUp):
     """Cross-entropy at running means of the label and the predictions, weighted by how sure these means are.
 
     Algorithm 1 of Huang et al. (2020).
@@ -56,21 +59,17 @@ class SelfAdaptive(Method):
     paper = "Huang et al. 2020"
     rows = ("target",)
 
-    target: Tensor
-
-    def __init__(self, *, alpha: float = 0.9, warmup: int | None = None) -> None:
-        super().__init__()
-        self.alpha = checks.number("alpha", alpha, 0, 1, ends="[)")
-        self.warmup = _warmup.option(warmup)
-        self.plans = warmup is None
+    alpha: float = checks.option(0.9, checks.number, low=0, high=1, ends="[)")
+    warmup: int | None = checks.option(None, _warmup.option)
+    target: Tensor = field(init=False)
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K); 0: the label still
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        if run.epoch < _warmup.length(self.warmup, run.epochs):
+        if run.epoch < self.warm_epochs(run):
             return batch.mean(F.cross_entropy(logits, batch.label, reduction="none"))
         target = update_target(self.target[batch.row], batch.label, logits.softmax(dim=1), self.alpha)  # (B, K)
         self.target[batch.row] = target

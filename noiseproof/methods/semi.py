@@ -11,7 +11,10 @@ dividemix.py uses. Of a batch of examples with targets t_i, of which some are la
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from noiseproof.methods.mixup import mixup, sample_lam
@@ -48,7 +51,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum() / mask.sum().clamp_min(1)
 
 
-def prior_penalty(logits: Tensor, prior: Tensor) -> Tensor:
-    """L_reg = Σ_k π_k log(π_k / p̄_k) of logits (B, K) and shares π (K,): the divergence of the mean prediction."""
-    mean = logits.softmax(dim=1).mean(dim=0).clamp_min(1e-30)
-    return (prior * (prior / mean).log()).sum()
+def prior_loss(logits: Tensor, prior: Tensor) -> Tensor:
+    """L_reg = Σ_k π_k log(π_k / p̄_k), p̄ the mean prediction of a batch: logits (B, K), π (K,) to a scalar."""
+    log_mean = logits.log_softmax(dim=1).logsumexp(dim=0) - math.log(len(logits))  # (K,)
+    return F.kl_div(log_mean, prior.to(logits.dtype), reduction="sum")

@@ -30,6 +30,11 @@ def auto_rate(visits: float, std: float) -> float:
     return math.expm1(-math.log(std) / visits) / 4
 
 
+def _rate(name: str, value: Any) -> float | str:
+    """The check of a rate: a number, "auto" or "follow"."""
+    return value if isinstance(value, str) and value in ("auto", FOLLOW) else checks.number(name, value, 0)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class NoiseOptions:
     """How u and v begin and move: the options of `SOPLoss`, `SOP` and `SOPPlus`, defined and checked in this one place.
@@ -49,26 +54,19 @@ class NoiseOptions:
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
     """
 
-    lr_u: float | str = "auto"
-    lr_v: float | str = "auto"
-    variant: str = "authors"
-    visits: float = 15
-    std: float = 1e-8
-    full_u: bool = False
+    lr_u: float | str = checks.option("auto", _rate)
+    lr_v: float | str = checks.option("auto", _rate)
+    variant: str = checks.option("authors", checks.choice, allowed=VARIANTS)
+    visits: float = checks.option(15, checks.number, low=1)
+    std: float = checks.option(1e-8, checks.number, low=torch.finfo(torch.float32).tiny, high=1, ends="[)")
+    full_u: bool = checks.option(False, checks.boolean)
 
     def __post_init__(self) -> None:
         super().__init__()  # that of nn.Module, which those that inherit the options are
-        rates = [getattr(self, name) for name in ("lr_u", "lr_v")]
-        for name, rate in zip(("lr_u", "lr_v"), rates, strict=True):
-            if not (isinstance(rate, str) and rate in ("auto", FOLLOW)):
-                setattr(self, name, checks.number(name, rate, 0))
-        self.follows = all(isinstance(rate, str) and rate == FOLLOW for rate in rates)
-        if not self.follows and any(isinstance(rate, str) and rate == FOLLOW for rate in rates):
-            raise InputError(f"lr_u is {shown(rates[0])} and lr_v {shown(rates[1])}; let both follow, or neither")
-        checks.choice("variant", self.variant, VARIANTS)
-        self.visits = checks.number("visits", self.visits, 1)
-        self.std = checks.number("std", self.std, torch.finfo(torch.float32).tiny, 1, ends="[)")
-        self.full_u = checks.boolean("full_u", self.full_u)
+        checks.options(self)
+        self.follows = self.lr_u == self.lr_v == FOLLOW
+        if not self.follows and FOLLOW in (self.lr_u, self.lr_v):
+            raise InputError(f"lr_u is {shown(self.lr_u)} and lr_v {shown(self.lr_v)}; let both follow, or neither")
 
     def noise_options(self, **changes: Any) -> NoiseOptions:
         """These options without the fields of a class that inherits them, and with some changes."""

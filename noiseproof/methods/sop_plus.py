@@ -65,14 +65,12 @@ class SOPPlus(SparseOverParameterization):
     cost = "2×"
     num_views = 2
 
-    consistency: float = 0.9
-    balance: float = 0.1
+    consistency: float = checks.option(0.9, checks.number, low=0)
+    balance: float = checks.option(0.1, checks.number, low=0)
     prior: str | Sequence[float] = "labels"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.consistency = checks.number("consistency", self.consistency, 0)
-        self.balance = checks.number("balance", self.balance, 0)
         if isinstance(self.prior, str):
             if self.prior not in PRIORS:
                 raise unknown("prior", self.prior, PRIORS)

@@ -37,9 +37,9 @@ _CLEARLY, _LEAST = 0.3, 0.1  # of the margin by which it prefers labels it agree
 _SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
 
 
-def number_or_auto(name: str, value: Any, *bounds: float, ends: str = "[]") -> float | str:
-    """An option that is a number within bounds, or "auto"."""
-    return AUTO if isinstance(value, str) and value == AUTO else checks.number(name, value, *bounds, ends=ends)
+def number_or_auto(name: str, value: Any, low: float) -> float | str:
+    """An option that is a number from `low` on, or "auto"."""
+    return AUTO if isinstance(value, str) and value == AUTO else checks.number(name, value, low)
 
 
 def margins(mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ the online network's z = f_θ(x), a predictor q, and the target network's z′ =
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,7 @@ def prediction_loss(prediction: Tensor, target: Tensor) -> Tensor:
     return 2 - 2 * (F.normalize(prediction, dim=1) * target).sum(dim=1).mean()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BYOL(Method):
     """Bootstrap your own latent: a predictor and a moving target keep it from one answer for all, without negatives.
 
@@ -56,11 +58,9 @@ class BYOL(Method):
     num_views = 2
     plans = True  # the target's memory rises over them
 
-    def __init__(self, *, ema: float = 0.99, hidden: int = 512, rate: float = 1.0) -> None:
-        super().__init__()
-        self.ema = checks.number("ema", ema, 0, 1)
-        self.hidden = checks.integer("hidden", hidden, 1, 10**6)
-        self.rate = checks.number("rate", rate, 0, ends="(]")
+    ema: float = checks.option(0.99, checks.number, low=0, high=1)
+    hidden: int = checks.option(512, checks.integer, low=1, high=10**6)
+    rate: float = checks.option(1.0, checks.number, low=0, ends="(]")
 
     def start(self, run: Run) -> None:
         self.target = averages.follower(run.model)

@@ -50,11 +50,7 @@ class IMix(MomentumContrast):
     name = "imix"
     paper = "Lee et al. 2021"
 
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.alpha = checks.number("alpha", self.alpha, 0, ends="(]")
+    alpha: float = checks.option(1.0, checks.number, low=0, ends="(]")
 
     def objective(self, run: Run, query: Tensor, key: Tensor, others: list[Tensor], bank: Tensor) -> Tensor:
         drawn = torch.tensor([sample_lam(self.alpha, run.generator) for _ in range(len(query))])  # (s,)

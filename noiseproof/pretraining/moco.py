@@ -19,7 +19,7 @@ and so has this.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -90,22 +90,17 @@ class MomentumContrast(Method):
     cost = "4/3×"
     num_views = 2
 
-    temperature: float = 0.2
-    dictionary_size: int = 4096
-    ema: float = 0.99
-    groups: int = 1
-    symmetric: bool = False
+    temperature: float = checks.option(0.2, checks.number, low=0, ends="(]")
+    dictionary_size: int = checks.option(4096, checks.integer, low=1)
+    ema: float = checks.option(0.99, checks.number, low=0, high=1)
+    groups: int = checks.option(1, checks.integer, low=1)
+    symmetric: bool = checks.option(False, checks.boolean)
+    dictionary: Tensor = field(init=False)  # (b, d), from `start` on, as the next two
+    position: Tensor = field(init=False)
+    target: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__init__()
-        self.temperature = checks.number("temperature", self.temperature, 0, ends="(]")
-        self.dictionary_size = checks.integer("dictionary_size", self.dictionary_size, 1)
-        self.ema = checks.number("ema", self.ema, 0, 1, ends="[]")
-        self.groups = checks.integer("groups", self.groups, 1)
-        self.symmetric = checks.boolean("symmetric", self.symmetric)
-        self.dictionary: Tensor  # (b, d), from `start` on, as the next two
-        self.position: Tensor
-        self.target: nn.Module
+        super().__post_init__()
         self.keys: Tensor | None = None  # (s, d) of the step under way; in no checkpoint, as those lie between steps
 
     def start(self, run: Run) -> None:

@@ -104,27 +104,19 @@ class SANE(MomentumContrast):
     needs = "two views, or more"
     cost = "7/3×"
 
-    lam: float = 0.5
-    sharpness: float = 0.8
-    m1: float = 0.0
-    m2: float = 1.0
-    kappa: float = 2.0
-    p: bool = True
-    q: bool = True
-    mixup: str = "momentum"
-    crops: int = 0
-    side: str = "query"
+    lam: float = checks.option(0.5, checks.number, low=0, high=1)
+    sharpness: float = checks.option(0.8, checks.number, low=0, high=1, ends="(]")
+    m1: float = checks.option(0.0, checks.number, low=0)
+    m2: float = checks.option(1.0, checks.number, low=0)
+    kappa: float = checks.option(2.0, checks.number, low=0, ends="(]")
+    p: bool = checks.option(True, checks.boolean)
+    q: bool = checks.option(True, checks.boolean)
+    mixup: str = checks.option("momentum", checks.choice, allowed=MIXUPS)
+    crops: int = checks.option(0, checks.integer, low=0, high=64)
+    side: str = checks.option("query", checks.choice, allowed=SIDES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.lam = checks.number("lam", self.lam, 0, 1)
-        self.sharpness = checks.number("sharpness", self.sharpness, 0, 1, ends="(]")
-        self.m1, self.m2 = checks.number("m1", self.m1, 0), checks.number("m2", self.m2, 0)
-        self.kappa = checks.number("kappa", self.kappa, 0, ends="(]")
-        self.p, self.q = checks.boolean("p", self.p), checks.boolean("q", self.q)
-        checks.choice("mixup", self.mixup, MIXUPS)
-        checks.choice("side", self.side, SIDES)
-        self.crops = checks.integer("crops", self.crops, 0, 64)
         self.num_views = 2 + self.crops
 
     def objective(self, run: Run, query: Tensor, key: Tensor, others: list[Tensor], bank: Tensor) -> Tensor:

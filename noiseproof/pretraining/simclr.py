@@ -11,6 +11,7 @@ There is one network; the gradient flows through both views and through all nega
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,7 @@ def nt_xent(views: Tensor, everyone: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(logits, own.roll(len(views) // 2))  # Eq. (1)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SimCLR(Method):
     """A simple framework for contrastive learning: no dictionary, no second network, but large batches.
 
@@ -55,9 +57,7 @@ class SimCLR(Method):
     cost = "2×"
     num_views = 2
 
-    def __init__(self, *, temperature: float = 0.5) -> None:
-        super().__init__()
-        self.temperature = checks.number("temperature", temperature, 0, ends="(]")
+    temperature: float = checks.option(0.5, checks.number, low=0, ends="(]")
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         views = embed(run.model, torch.cat(batch.views))  # (2s, d)

@@ -49,7 +49,7 @@ def _confusions(report: LabelReport) -> Section:
     rows = [[pair.given, pair.right, f"{pair.count:,.0f}"] for pair in report.pairs[:15]]
     about = "Labels by what they should be: how many, by estimate."
     picture = None if len(report.class_names) > _LARGEST else _picture(_draw_matrix, report, 6.4, 5.4)
-    return Section("Taken for each other", about, ["given", "right", "labels"], rows, picture)
+    return Section("Taken for each other", about, ["given", "right", "labels"], rows, picture, names=True)
 
 
 def _worst(report: LabelReport) -> list[Section]:

@@ -56,6 +56,7 @@ class Section:
     rows: Sequence[Sequence[str | Linked]] = ()  # figures below a header, words where there is none
     picture: bytes | None = None  # a PNG
     suspects: Sequence[Mapping[str, Any]] = ()  # rows of the label table, each with its image's PNG or None
+    names: bool = False  # the second column has names too, as the first
 
 
 def write_page(path: Path, run: Run, method: Method, sections: Sequence[Section], facts: Sequence[str] = ()) -> None:

@@ -80,7 +80,7 @@ class EarlyStopping(Experiment):
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         return [
-            cell(data, "ce", seed, noise=noise, **sizes, options={**options, "method": "ce"}) | {"setting": title}
+            cell(data, "ce", seed, noise=noise, **sizes, options={**options, "method": "ce"}, setting=title)
             for title, (data, sizes, options) in self.settings.items()
             for noise in self.noises
             for seed in range(seeds or 3)

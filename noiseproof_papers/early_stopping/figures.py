@@ -124,10 +124,10 @@ class Figure1(Corrupted):
     title = "Full training fits the wrong labels; a run that stops early predicts the true ones"
     paper = "Li et al. 2020, Figure 1"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": {"data": "mnist", "size": 14, "examples": 3000, "tested": 1000, "besides": {"few": 3}, "options": {
+        "small": {"data": "mnist", "size": 14, "examples": 3000, "tested": 1000, "few": 3, "options": {
             **ADADELTA, "model": "conv4", "epochs": 25, "batch_size": 64, "val": 0.1, "eval_examples": None,
         }},
-        "paper": {"data": "mnist", "besides": {"few": 1}, "options": {  # 50,000 of the 60,000 are trained on
+        "paper": {"data": "mnist", "few": 1, "options": {  # 50,000 of the 60,000 are trained on
             **ADADELTA, "model": "conv4", "epochs": 200, "batch_size": 128, "val": 1 / 6, "eval_examples": 10_000,
         }},
     }  # fmt: skip

@@ -100,8 +100,8 @@ class Figure5(_Spectra):
     paper = "Li et al. 2020, Figure 5 and Table 1"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {**SMALL_CIFAR, "size": None, "examples": 4000, "options": {**SMALL_RESNET, "epochs": 10},
-                  "besides": {"before": ["initial"], "rows": {"all": 1000, "correct": 4000}, "left_out": 5}},
-        "paper": {**PAPER, "besides": {"before": BEFORE, "rows": ROWS, "left_out": 5}},
+                  "before": ["initial"], "rows": {"all": 1000, "correct": 4000}, "left_out": 5},
+        "paper": {**PAPER, "before": BEFORE, "rows": ROWS, "left_out": 5},
     }  # fmt: skip
     rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.0,), "paper": (0.0,)}
     seeds = 1
@@ -131,8 +131,8 @@ class Table1(_Spectra):
     paper = "Li et al. 2020, Table 1 and Section 3.2"
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {**SMALL_CIFAR, "examples": 3000, "options": {**SMALL_RESNET, "epochs": 20},
-                  "besides": {"before": BEFORE, "rows": {"all": 150, "correct": 1500}, "left_out": 0}},
-        "paper": {**PAPER, "besides": {"before": BEFORE, "rows": ROWS, "left_out": 0}},
+                  "before": BEFORE, "rows": {"all": 150, "correct": 1500}, "left_out": 0},
+        "paper": {**PAPER, "before": BEFORE, "rows": ROWS, "left_out": 0},
     }  # fmt: skip
     rates: ClassVar[dict[str, tuple[float, ...]]] = {"small": (0.3,), "paper": (0.3,)}
 

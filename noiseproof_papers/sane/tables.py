@@ -32,7 +32,7 @@ from noiseproof.runs.trained import Features
 from noiseproof_papers.datadir import DataDir
 from noiseproof_papers.drawing import frame, mean_and_range
 from noiseproof_papers.experiment import Cell, Done, Experiment, Table, crossed, group, spread, spreads
-from noiseproof_papers.fits import SMALL, SMALL_DATA, cell, last_and_best, sets, train
+from noiseproof_papers.fits import SMALL, SMALL_DATA, Trained, cell, last_and_best, sets, train
 
 STRONG = "sane-strong"
 PAPER_RUN: dict[str, Any] = {**recipe("moco-cifar10", "pretrain"), "probe_every": 0}
@@ -147,26 +147,22 @@ class Tables(Experiment):
         groups = group(done, lambda c: (c["method"], c["tables"], c["data"]))
         found = list(dict.fromkeys(data for *_, data in groups))
         header = ["", "of Table", *(f"{data}: {what}" for data in found for what in ("50-NN", "linear"))]
-        rows = []
-        for name, tables in dict.fromkeys(key[:2] for key in groups):
-            row = [name, tables]
-            for data in found:
-                row += spreads(groups[name, tables, data], "knn", "linear")
-            rows.append(row)
-        return header, rows
+        return header, [
+            [name, tables, *(one for data in found for one in spreads(groups[name, tables, data], "knn", "linear"))]
+            for name, tables in dict.fromkeys(key[:2] for key in groups)
+        ]
 
 
-class Init(Experiment):
+class Init(Trained):
     """Robust methods that start from SANE's features, or from random weights."""
 
     name = "sane-init"
     title = "Training on noisy labels from a backbone that saw no label"
     paper = "Zhou et al. 2021, not in it"
+    scales = ("small",)
+    starts: ClassVar[dict[str, dict[str, Any] | None]] = {"random": None, "sane": run_of(ROWS["sane"], "small")}
     noises = ("symmetric:0.2", "symmetric:0.5", "symmetric:0.8")
     methods = ("ce", "sop")
-    starts: ClassVar[dict[str, dict[str, Any] | None]] = {"random": None, "sane": run_of(ROWS["sane"], "small")}
-    scales = ("small",)
-    kind = "fit"
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
         return [

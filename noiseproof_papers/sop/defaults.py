@@ -58,7 +58,7 @@ class Defaults(Trained):
         return [
             cell(
                 method=name, seed=seed, noise=noise, labels=labels, **data,
-                options={**SHARED, **options, "method": method}, besides={"setting": setting},
+                options={**SHARED, **options, "method": method}, setting=setting,
             )
             for seed in range(seeds or 3)
             for setting, (data, options) in SETTINGS.items()

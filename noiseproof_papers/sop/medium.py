@@ -6,52 +6,36 @@ some twenty minutes of a core, by the network's throughput, and the grid is run 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from noiseproof_papers.drawing import bars
-from noiseproof_papers.experiment import Cell, Done, Table, group, spread, spreads
-from noiseproof_papers.fits import ASYMMETRIC, RUNS, SIZES, Trained, cell, medium
-
-NOISES = (("symmetric:0.4", None), (None, "random_label1"), (None, None), (ASYMMETRIC, None))  # noise, labels
-METHODS = ("ce", "sop", "elr", "sop_plus")
+from noiseproof_papers.experiment import Done, Table, group, spread, spreads
+from noiseproof_papers.fits import ASYMMETRIC, Compared, medium, noise_of
 
 
-class DefaultsMedium(Trained):
+class DefaultsMedium(Compared):
     """Kinds of noise and methods in rows."""
 
     name = "defaults-medium"
     title = "sop, elr and sop_plus against cross-entropy on all of CIFAR-10"
     paper = "Liu et al. 2020 and 2022"
     scales = ("medium",)
-    gapped = True
+    settings = ("symmetric:0.4", "labels:random_label1", "none", ASYMMETRIC)
+    methods = ("ce", "sop", "elr", "sop_plus")
 
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell("cifar10", method, seed, noise=noise, labels=labels, **SIZES[scale], options=medium(method))
-            for seed in range(seeds or RUNS[scale])
-            for noise, labels in NOISES
-            for method in METHODS
-        ]
-
-    def draw(self, done: list[Done], path: Path) -> None:
-        groups = group(done, lambda c: (c["method"], _noise(c)))
-        bars({key: [f["last"] for f in fs] for key, fs in groups.items()}, path, self.title)
+    def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
+        return medium(method)
 
     def table(self, done: list[Done]) -> Table:
         header = ["noise", "method", "test, last", "test, best", "wrong labels memorised"]
         header += ["right labels explained away", "wrong labels explained away", "AUROC"]
         rows = []
-        for key, runs in group(done, lambda c: (_noise(c), c["method"])).items():
-            explained = [spread([_end(one, f"explained_{kind}") for one in runs]) for kind in ("right", "wrong")]
+        noise = noise_of(done)
+        for (kind, method), runs in group(done, lambda c: (noise(c), c["method"])).items():
+            figures = spreads(runs, "last", "best", "memorised")
+            explained = [spread([_end(one, f"explained_{what}") for one in runs]) for what in ("right", "wrong")]
             auroc = spreads(runs, "auroc", percent=False)
-            rows.append([*key, *spreads(runs, "last", "best", "memorised"), *explained, *auroc])
+            rows.append([kind.replace("_label", ""), method, *figures, *explained, *auroc])
         return header, rows
-
-
-def _noise(cell: Cell) -> str:
-    kind: str = cell["labels"] or cell["noise"] or "none"
-    return kind.replace("_label", "")
 
 
 def _end(figures: dict[str, Any], curve: str) -> float | None:

@@ -14,7 +14,7 @@ from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
-from noiseproof_papers.fits import ASYMMETRIC, RUNS, SIZES, SMALL, Compared, Trained, cell, medium
+from noiseproof_papers.fits import ASYMMETRIC, SIZES, SMALL, Compared, Trained, cell, medium
 
 DIGITS: dict[str, Any] = {
     "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
@@ -149,28 +149,15 @@ class Table5(Trained):
         return {method: [seconds[method, s] / seconds["ce", s] for s in seeds] for method in self.methods}
 
 
-class CIFAR10N(Trained):
+class CIFAR10N(_Compared):
     """Human label noise."""
 
     name = "sop-cifar10n"
     title = "Human label noise: CIFAR-10N"
     paper = "Liu et al. 2022, Table 4"
-    scales = ("small", "medium", "paper")
-    labels = ("aggre_label", "random_label1")
-    gapped = True
+    at_paper = ("cifar10",)
+    settings = ("labels:aggre_label", "labels:random_label1")
     methods = ("ce", "gce", "elr", "sop", "sop_plus")
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        return [
-            cell("cifar10", method, seed, labels=labels, **SIZES[scale], options=_options(scale, "sop-cifar10", method))
-            for seed in range(seeds or RUNS[scale])
-            for labels in self.labels
-            for method in self.methods
-        ]
-
-    def draw(self, done: list[Done], path: Path) -> None:
-        groups = group(done, lambda c: (c["method"], c["labels"]))
-        bars({key: [f["last"] for f in fs] for key, fs in groups.items()}, path, self.title)
 
     def table(self, done: list[Done]) -> Table:
         groups = group(done, lambda c: (c["labels"], c["method"]))

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 import noiseproof as nf
 from noiseproof.data import LabeledData, Tokens
-from noiseproof.data.datasets import DatasetInputs
+from noiseproof.data.datasets import DatasetInputs, as_tensor
 from noiseproof.data.packing import Packed
 from noiseproof.data.sources import Ahead, Rows
 from noiseproof.errors import InputError
@@ -64,6 +64,13 @@ def test_items_of_any_make(item: Any, memory_limit: int) -> None:
     assert isinstance(data.inputs, DatasetInputs if memory_limit == 1 else Tensor)
     assert data.take(torch.arange(60)).equal(torch.from_numpy(IMAGES))
     assert data.labels.tolist() == LABELS.tolist()
+
+
+def test_the_channels_of_arrays_may_be_last_and_of_any_number() -> None:
+    with_alpha = Pictures(lambda x, y: (np.concatenate([x, x[:, :, :1]], axis=2), y))
+    expected = torch.from_numpy(np.concatenate([IMAGES, IMAGES[:, :1]], axis=1))  # (60, 4, 16, 16)
+    assert nf.load(with_alpha).take(torch.arange(60)).equal(expected)
+    assert as_tensor(0, expected[0].numpy()).equal(expected[0])  # which are first already
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("RGBA", 3), ("P", 3), ("CMYK", 3), ("L", 1), ("LA", 1), ("1", 1)])

@@ -10,6 +10,7 @@ import pytest
 import noiseproof as nf
 from noiseproof import methods, pretraining
 from noiseproof.errors import InputError
+from noiseproof.method import Wrapper
 
 LEAST, MOST, INSIDE = 1e-9, 1 - 1e-9, 0.5
 NOT_NEGATIVE = [0, LEAST, 40.0], [-LEAST]
@@ -22,48 +23,64 @@ COUNT = [1, 2, 40], [0, 1.5]
 FROM_ZERO = [0, 1, 40], [-1, 1.5]
 NEGATIVE = [-40.0, -LEAST], [0, LEAST]
 
-FIT = {
-    "cores(beta={})": NOT_NEGATIVE, "cores(consistency={})": NOT_NEGATIVE, "cores(warmup={})": COUNT,
-    "d2l(lam={})": NOT_NEGATIVE, "d2l(neighbours={})": ([2, 3], [1, 2.5]), "d2l(window={})": ([2, 3], [1]),
-    "dmi(scale={})": POSITIVE, "dmi(warmup={})": COUNT, "pes(warmup={})": COUNT,
-    "incv(ce, rounds={})": COUNT, "incv(ce, share={})": BETWEEN, "incv(ce, remove={})": ([True, False], [1]),
-    "joint(alpha={})": NOT_NEGATIVE, "joint(beta={})": NOT_NEGATIVE, "joint(memory={})": COUNT,
-    "mentornet(percentile={})": BETWEEN, "mentornet(decay={})": BELOW_ONE, "mentornet(band={})": NOT_NEGATIVE,
-    "mentornet(dropout={})": BELOW_ONE, "mentornet(warmup={})": COUNT, "joint(warmup={})": COUNT,
-    "self_adaptive(alpha={})": BELOW_ONE, "self_adaptive(warmup={})": COUNT,
-    "t_revision(lr={})": NOT_NEGATIVE, "t_revision(quantile={})": UP_TO_ONE, "t_revision(warmup={})": COUNT,
-    "co_teaching(forget_rate={})": BELOW_ONE, "co_teaching(warmup={})": COUNT, "co_teaching(exponent={})": POSITIVE,
-    "co_teaching_plus(forget_rate={})": BELOW_ONE, "co_teaching_plus(warmup={})": COUNT,
-    "co_teaching_plus(agree={})": FROM_ZERO, "decoupling(warmup={})": FROM_ZERO, "decoupling(least={})": UNIT,
-    "jocor(forget_rate={})": BELOW_ONE, "jocor(lam={})": UNIT, "jocor(warmup={})": COUNT,
-    "elr_plus(beta={})": BELOW_ONE, "elr_plus(lam={})": NOT_NEGATIVE, "elr_plus(alpha={})": POSITIVE,
-    "elr_plus(ema={})": BELOW_ONE, "elr_plus(ramp={})": UNIT,
-    "dividemix(warmup={})": COUNT, "dividemix(threshold={})": BELOW_ONE, "dividemix(temperature={})": UP_TO_ONE,
-    "dividemix(alpha={})": POSITIVE, "dividemix(lam_u={})": NOT_NEGATIVE, "dividemix(ramp={})": NOT_NEGATIVE,
-    "dividemix(lam_r={})": NOT_NEGATIVE, "dividemix(penalty={})": NOT_NEGATIVE,
+FIT = [
+    (NOT_NEGATIVE, """
+        cores.beta cores.consistency d2l.lam joint.alpha joint.beta mentornet.band t_revision.lr elr_plus.lam
+        dividemix.lam_u dividemix.ramp dividemix.lam_r dividemix.penalty elr.lam pull.strength refine.m1 refine.m2
+        refine.ramp sce.alpha sce.beta sop.lr_u sop.lr_v sop_plus.consistency sop_plus.balance
+    """),
+    (COUNT, """
+        cores.warmup dmi.warmup pes.warmup incv.rounds joint.memory mentornet.warmup joint.warmup self_adaptive.warmup
+        t_revision.warmup co_teaching.warmup co_teaching_plus.warmup jocor.warmup dividemix.warmup forward.warmup
+        crust.warmup crust.every early_stop.patience
+    """),
+    (POSITIVE, "dmi.scale co_teaching.exponent elr_plus.alpha dividemix.alpha mixup.alpha"),
+    (BETWEEN, "incv.share mentornet.percentile"),
+    (BELOW_ONE, """
+        mentornet.decay mentornet.dropout self_adaptive.alpha co_teaching.forget_rate co_teaching_plus.forget_rate
+        jocor.forget_rate elr_plus.beta elr_plus.ema dividemix.threshold elr.beta label_noise.rate
+    """),
+    (UP_TO_ONE, "t_revision.quantile dividemix.temperature backward.quantile crust.fraction gce.q refine.sharpness"),
+    (FROM_ZERO, "co_teaching_plus.agree decoupling.warmup"),
+    (UNIT, "decoupling.least jocor.lam elr_plus.ramp"),
+    (NEGATIVE, "sce.A"),
+    (([1, 1.5, 40], [MOST]), "sop.visits"),
+]  # fmt: skip
+PRETRAIN = [
+    (POSITIVE, "moco.temperature simclr.temperature byol.rate imix.alpha sane.kappa"),
+    (COUNT, "moco.dictionary_size moco.groups byol.hidden"),
+    (UNIT, "moco.ema byol.ema imix.ema sane.lam"),
+    (UP_TO_ONE, "sane.sharpness"),
+    (NOT_NEGATIVE, "sane.m1 sane.m2"),
+]  # fmt: skip
+ODD = {
+    "d2l(neighbours={})": ([2, 3], [1, 2.5]),
+    "d2l(window={})": ([2, 3], [1]),
+    "incv(ce, remove={})": ([True, False], [1]),
     "dividemix(views={})": ([1, 16], [0, 17]),
-    "forward(warmup={})": COUNT, "backward(quantile={})": UP_TO_ONE,
-    "crust(ce, fraction={})": UP_TO_ONE, "crust(ce, warmup={})": COUNT, "crust(ce, every={})": COUNT,
     "crust(ce, selection='central', mixup={})": NOT_NEGATIVE,
-    "early_stop(ce, patience={})": COUNT, "early_stop(ce, criterion='distance({})')": POSITIVE,
-    "early_stop(ce, criterion='knee({})')": BETWEEN, "early_stop(ce, criterion='theory({})')": POSITIVE,
+    "early_stop(ce, criterion='distance({})')": POSITIVE,
+    "early_stop(ce, criterion='knee({})')": BETWEEN,
+    "early_stop(ce, criterion='theory({})')": POSITIVE,
     "early_stop(ce, criterion='theory(momentum={})')": BELOW_ONE,
-    "elr(beta={})": BELOW_ONE, "elr(lam={})": NOT_NEGATIVE, "gce(q={})": UP_TO_ONE,
-    "label_noise(ce, rate={})": BELOW_ONE, "mixup(alpha={})": POSITIVE, "pull(ce, strength={})": NOT_NEGATIVE,
-    "refine(m1={})": NOT_NEGATIVE, "refine(m2={})": NOT_NEGATIVE, "refine(sharpness={})": UP_TO_ONE,
-    "refine(ramp={})": NOT_NEGATIVE, "refine(views={})": ([1, 2], [0, 3]),
-    "sce(alpha={})": NOT_NEGATIVE, "sce(beta={})": NOT_NEGATIVE, "sce(A={})": NEGATIVE,
-    "sop(lr_u={})": NOT_NEGATIVE, "sop(lr_v={})": NOT_NEGATIVE, "sop(visits={})": ([1, 1.5, 40], [MOST]),
+    "refine(views={})": ([1, 2], [0, 3]),
     "sop(std={})": ([1.2e-38, 1e-8, MOST], [1e-38, 1]),
-    "sop_plus(consistency={})": NOT_NEGATIVE, "sop_plus(balance={})": NOT_NEGATIVE, "sop_plus(prior=[1, {}])": POSITIVE,
-}  # fmt: skip
-PRETRAIN = {
-    "moco(temperature={})": POSITIVE, "moco(dictionary_size={})": COUNT, "moco(ema={})": UNIT, "moco(groups={})": COUNT,
-    "simclr(temperature={})": POSITIVE, "byol(ema={})": UNIT, "byol(hidden={})": COUNT, "byol(rate={})": POSITIVE,
-    "imix(alpha={})": POSITIVE, "imix(ema={})": UNIT,
-    "sane(lam={})": UNIT, "sane(sharpness={})": UP_TO_ONE, "sane(m1={})": NOT_NEGATIVE, "sane(m2={})": NOT_NEGATIVE,
-    "sane(kappa={})": POSITIVE, "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
-}  # fmt: skip
+    "sop_plus(prior=[1, {}])": POSITIVE,
+    "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
+}
+
+
+def every(table: list[tuple[Any, str]]) -> dict[str, Any]:
+    """`method.option` as text to be filled in, `method(option={})`, and the values of its range."""
+    return {_text(*one.split(".")): values for values, names in table for one in names.split()}
+
+
+def _text(name: str, option: str) -> str:
+    wrapper = name in methods.registry() and issubclass(methods.registry()[name], Wrapper)
+    return f"{name}({'ce, ' if wrapper else ''}{option}={{}})"
+
+
+OPTIONS = every(FIT) | every(PRETRAIN) | ODD
 LOSSES: dict[Callable[[Any], Any], tuple[list[Any], list[Any]]] = {
     lambda x: nf.ELRLoss(x, 3): COUNT, lambda x: nf.ELRLoss(5, x): ([2, 3], [1, 2.5]),
     lambda x: nf.ELRLoss(5, 3, beta=x): BELOW_ONE, lambda x: nf.ELRLoss(5, 3, lam=x): NOT_NEGATIVE,
@@ -83,14 +100,10 @@ def check(make: Callable[[Any], Any], values: tuple[list[Any], list[Any]]) -> No
             make(value)
 
 
-@pytest.mark.parametrize("text", FIT)
+@pytest.mark.parametrize("text", OPTIONS)
 def test_options_of_methods(text: str) -> None:
-    check(lambda value: methods.build(text.format(repr(value))), FIT[text])
-
-
-@pytest.mark.parametrize("text", PRETRAIN)
-def test_options_of_pre_training(text: str) -> None:
-    check(lambda value: pretraining.build(text.format(repr(value))), PRETRAIN[text])
+    build = methods.build if text.partition("(")[0] in methods.registry() else pretraining.build
+    check(lambda value: build(text.format(repr(value))), OPTIONS[text])
 
 
 @pytest.mark.parametrize("make", LOSSES)

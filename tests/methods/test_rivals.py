@@ -17,9 +17,10 @@ from noiseproof.methods.cores import CORES, cores, losses, sieve, strength
 from noiseproof.methods.d2l import D2L, d2l_loss, dimensionality, trust, turned
 from noiseproof.methods.dmi import DMI, DMILoss, dmi
 from noiseproof.methods.incv import CANDIDATE, INCV, REMOVED, SELECTED, judge, noise_rate
-from noiseproof.methods.joint import Joint, divergence, entropy, prior_loss
+from noiseproof.methods.joint import Joint, divergence, entropy
 from noiseproof.methods.mentornet import MentorNet, curriculum
 from noiseproof.methods.self_adaptive import SelfAdaptive, self_adaptive_loss, update_target
+from noiseproof.methods.semi import prior_loss
 from noiseproof.methods.t_revision import TRevision, revised, reweighted
 from noiseproof.models.small import MLP
 
@@ -332,10 +333,17 @@ def test_d2l_needs_features_and_goes_back_at_the_turn(make_run: Callable[..., Ru
     assert method._trust(run, 6) == pytest.approx(torch.tensor(-6 / 20 * 6.0 / 4.0).exp().item())
 
 
-@pytest.mark.parametrize("method", ["self_adaptive", "mentornet", "dmi", "cores", "joint", "pes", "t_revision"])
+@pytest.mark.parametrize(
+    "method", ["self_adaptive", "mentornet", "dmi", "cores", "joint", "pes", "t_revision", "dividemix"]
+)
 def test_a_warmup_must_end(method: str, make_run: Callable[..., Run]) -> None:
     with pytest.raises(InputError, match="warmup must be below epochs=6, got 6"):
         build(f"{method}(warmup=6)").start(make_run(epochs=6))
+
+
+def test_agreement_must_end(make_run: Callable[..., Run]) -> None:
+    with pytest.raises(InputError, match="agree must be below epochs=6, got 20"):
+        build("co_teaching_plus").start(make_run(num_models=2))
 
 
 def test_self_adaptive_believes_its_targets(make_run: Callable[..., Run]) -> None:

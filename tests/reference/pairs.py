@@ -109,7 +109,7 @@ def semi_loss(logits: Tensor, target: Tensor, labelled: list[bool], weight: Tens
     return (torch.stack(one).mean() if one else nothing for one in (known, guessed))  # type: ignore[return-value]
 
 
-def prior_penalty(logits: Tensor, prior: Tensor) -> Tensor:
+def prior_loss(logits: Tensor, prior: Tensor) -> Tensor:
     """Σ_k π_k log(π_k / p̄_k)."""
     rows = [probabilities(row) for row in logits]
     total = torch.zeros((), dtype=logits.dtype)
@@ -164,5 +164,5 @@ def dividemix_step(
         logits = networks[k](mixed)
         certain, guessed = semi_loss(logits, goal, known * len(views), torch.ones(len(inputs)))
         classes = logits.shape[1]
-        total = total + certain + lam_u * guessed + lam_r * prior_penalty(logits, torch.full((classes,), 1 / classes))
+        total = total + certain + lam_u * guessed + lam_r * prior_loss(logits, torch.full((classes,), 1 / classes))
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -221,6 +222,13 @@ def test_hostile_names_are_inert(predicted: tuple[np.ndarray, np.ndarray], tmp_p
     report = nf.audit(labels, p, class_names=[evil, "b", "c"], ids=[f"{evil}{i}" for i in range(300)])
     report.to_html(tmp_path / "page.html")
     assert "<script>alert" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_file_is_named_and_a_row_numbered(predicted: tuple[np.ndarray, np.ndarray], tmp_path) -> None:
+    labels, p = predicted
+    for ids, shown in (([f"a/{i}.png" for i in range(300)], r">a/\d+\.png<"), (None, r">#\d+<")):
+        nf.audit(labels, p, ids=ids).to_html(tmp_path / "page.html")
+        assert re.search(shown, (tmp_path / "page.html").read_text())
 
 
 def test_what_tells_nothing_doubts_nothing() -> None:

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from noiseproof.data.input_checks import check_numbers, check_values
+from noiseproof.data.input_checks import channels_first, check_numbers, check_values
 from noiseproof.data.label_checks import MAX_UNNAMED_CLASSES, label_vector
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import INFLATION, Options, Splits, even_rows, first_bytes, splits
@@ -158,17 +158,6 @@ def need(path: Path, arrays: Arrays, keys: tuple[str, ...], suffixes: tuple[str,
             return key
     expected = ", ".join(key + min(suffixes) for key in keys)
     raise InputError(f"{path} has no array for the {what} (one of {expected}); {holds}")
-
-
-def channels_first(array: np.ndarray) -> np.ndarray:
-    """A view of an array as (n, d) or (n, C, H, W); see the rule above."""
-    if array.ndim == 3:
-        return array[:, None]
-    if array.ndim != 4:
-        return array
-    first, last = array.shape[1] in (1, 3), array.shape[3] in (1, 3)
-    channels_last = last if first != last else array.shape[3] < array.shape[1]
-    return array.transpose(0, 3, 1, 2) if channels_last else array
 
 
 def _read(path: Path, arrays: Arrays, suffix: str, reference: str, options: Options) -> LabeledData:
