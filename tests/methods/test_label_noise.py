@@ -93,6 +93,7 @@ def test_only_the_batch_changes_afresh_at_each_step(make_run: Callable[..., Run]
     assert ((flipped.double().mean(dim=1) - 0.3).abs() < 0.12).all()
     assert len({tuple(row.tolist()) for row in flipped}) == 5
     assert all(torch.equal(a, b) for a, b in zip(inner.seen, inner.after, strict=True))
+    assert method._seen is None  # a step without a loss has nothing to go by
 
 
 @pytest.mark.parametrize(

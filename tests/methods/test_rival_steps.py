@@ -204,6 +204,16 @@ def test_incv_plans_its_rounds(make_run: MakeRun) -> None:
         assert INCV(build("ce"), rounds=2, share=0.4)._plan(make_run(epochs=epochs)) == plan
 
 
+def test_incv_trains_its_halves_in_turn_round_after_round(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(INCV, "_look", lambda self, run, trained: seen.append(trained))
+    method, run = INCV(build("ce"), rounds=2, share=0.4), make_run(epochs=20)
+    method.start(run)
+    for run.epoch in range(9):
+        method.before_epoch(run)
+    assert seen == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
 def test_incv_looks_at_the_other_half_at_its_best(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, method = make_run(epochs=20), INCV(build("ce"))
     method.start(run)

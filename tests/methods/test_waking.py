@@ -13,7 +13,7 @@ from torch import Tensor
 
 from noiseproof.data import load, noise
 from noiseproof.method import Run
-from noiseproof.methods.elr import ELRLoss
+from noiseproof.methods.elr import ELR, ELRLoss
 from noiseproof.methods.sop import SOPLoss
 from noiseproof.methods.waking import Waking
 from noiseproof.training.fit import fit
@@ -147,6 +147,14 @@ def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: partial) -> No
     given = p.gather(1, label[:, None])[:, 0]
     assert changed[p.max(dim=1).values - given > 0.3].all()  # clearly contradicted, four times
     assert not changed[given > 0.5].any()
+
+
+@pytest.mark.parametrize(("lam", "automatic"), [(3.0, False), ("auto", True)])
+def test_elr_waits_where_it_is_asked_to(make_run: Callable[..., Run], lam: float | str, automatic: bool) -> None:
+    method, run = ELR(lam=lam), make_run(n=600)
+    method.start(run)
+    assert method.waking.automatic == automatic
+    assert bool(method.waking.awake) != automatic
 
 
 @pytest.mark.slow
