@@ -23,7 +23,7 @@ from noiseproof.training.progress import Silent
 
 SYMMETRIC = [[0.64 if i == j else 0.04 for j in range(10)] for i in range(10)]  # 40 % noise, as in conftest.py
 OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an epoch it diverges
-OPTIONS |= {"dividemix": "dividemix(warmup=2)", "co_teaching_plus": "co_teaching_plus(agree=1)"}  # else too long for it
+OPTIONS |= {"dividemix": "dividemix(warmup=1)", "co_teaching_plus": "co_teaching_plus(agree=1)"}  # else too long for it
 INCV = ["incv(ce)", "incv(elr)", "incv(co_teaching(forget_rate=0.1))"]
 EPOCHS = dict.fromkeys(["dmi", *INCV], 20)  # of several trainings, or one that only goes on from another
 PLAIN = [OPTIONS.get(name, name) for name, cls in methods.registry().items() if not issubclass(cls, Wrapper)]
@@ -47,7 +47,7 @@ STACKS += ["early_stop(self_adaptive)", "label_noise(self_adaptive)", "crust(joi
 STACKS += [*INCV[1:], "early_stop(cores(consistency=1.0))", "label_noise(d2l)"]
 STACKS += [
     "early_stop(dividemix(warmup=1))",
-    "dividemix(warmup=2, views=1)",
+    "dividemix(warmup=1, views=1)",
     "early_stop(elr_plus)",
     "label_noise(jocor(forget_rate=0.4))",
     "crust(decoupling)",
@@ -212,7 +212,7 @@ def test_weight_one_and_order_within_a_batch_do_not_matter(digits, method):
         (torch.arange(31, -1, -1), None),
         (torch.arange(32), torch.ones(32)),
     ):
-        result = train(digits, method, epochs=1, seed=0, val=None)
+        result = train(digits, method, epochs=3, seed=0, val=None)
         run, fresh = result.run, methods.build(method)
         run.epoch, run.epochs = 0, 4
         fresh.start(run)

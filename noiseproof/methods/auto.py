@@ -88,7 +88,7 @@ class Auto(Method):
 
     name = "auto"
     paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018"
-    cost = "1.5×"
+    cost = "1.2×"
     plans = True  # it looks in the first half of them
 
     mean: Tensor

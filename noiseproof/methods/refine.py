@@ -91,7 +91,7 @@ class RefineLoss(Refining, nn.Module):
     reduction: str = "mean"
 
     def __post_init__(self) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         checks.options(self)
         self.reduction = checks.reduction(self.reduction)
 

@@ -188,6 +188,7 @@ def test_decisions_by_precision_recall_and_number() -> None:
     assert decision.with_precision(p, 0.95).sum() == 0
     assert decision.with_recall(p, 0.9).tolist() == [True, False, True, True, False]
     assert decision.with_recall(p, 1.0).sum() == 4
+    assert not decision.with_recall(np.zeros(3), 0.9).any()
     assert decision.most_suspicious(p, 2).tolist() == [True, False, True, False, False]
 
 

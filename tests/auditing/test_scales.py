@@ -47,3 +47,13 @@ def test_a_label_known_by_heart_leaves_the_rest_to_all() -> None:
     labels = np.zeros(60, np.int64)
     found = as_unseen(np.eye(3)[labels], labels, np.full((60, 3), 1 / 3), labels, np.ones(60))
     np.testing.assert_allclose(found, 1 / 3, rtol=1e-5)
+
+
+def test_what_a_network_is_sure_of_stays_a_number() -> None:
+    labels = np.array([0, 1, 0, 1])
+    seen = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.4, 0.6]])
+    found = as_unseen(seen, labels, seen, labels, np.ones(4))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+    assert found[0, 0] > 0.99
+    assert found[2, 0] < 0.01

@@ -130,8 +130,8 @@ def test_two_views_are_asked_for() -> None:
         ("refine(sharpness=0)", r"sharpness must be a number in \(0, 1\], got 0"),
         ("refine(m2=-1)", "m2 must be a number"),
         ("refine(ramp=-1)", r"ramp must be a number, 0 or more, got -1"),
-        ("refine(views=3)", "views must be 1 or 2, got 3"),
-        ("refine(views=0)", "views must be a whole number, 1 or more"),
+        ("refine(views=3)", "views must be a whole number, from 1 to 2, got 3"),
+        ("refine(views=0)", "views must be a whole number, from 1 to 2, got 0"),
     ],
 )
 def test_options_are_checked(text: str, says: str) -> None:

@@ -65,7 +65,7 @@ def test_notes_agree_with_the_history() -> None:
 
 def test_figure_1_early_stopping_keeps_the_true_labels(tmp_path: Path) -> None:
     experiment = Figure1()
-    experiment.settings = {"small": {**DIGITS, "besides": {"few": 3}, "options": MLP}}  # type: ignore[misc]
+    experiment.settings = {"small": {**DIGITS, "few": 3, "options": MLP}}  # type: ignore[misc]
     experiment.rates = {"small": (0.0, 0.6)}  # type: ignore[misc]
     done = run(experiment, experiment.cells("small", 1))
     assert len(shown(experiment, done, tmp_path)) == 2 * len(experiment.stages)
@@ -127,7 +127,7 @@ def spectra() -> list[Done]:
     experiment = Table1()
     options = {**MLP, "model": "cnn3(width=4)", "epochs": 5, "val": None}
     asked = {"before": BEFORE, "rows": {"all": 30, "correct": 80}, "left_out": 1}
-    experiment.settings = {"small": {**DIGITS, "options": options, "besides": asked}}  # type: ignore[misc]
+    experiment.settings = {"small": {**DIGITS, "options": options, **asked}}  # type: ignore[misc]
     return run(experiment, experiment.cells("small", 1))
 
 
