@@ -1,7 +1,6 @@
 """The answer of an audit: which labels are wrong, what they should be, and how noisy the set is.
 
-`LabelReport` holds it for every example, on one scale; `write` (labels.parquet), `to_html` and the run's own report are
-made from it.
+`LabelReport` holds it for every example, on one scale; labels.parquet, pages and the run's own report come from it.
 """
 
 from __future__ import annotations
