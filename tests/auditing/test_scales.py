@@ -57,3 +57,7 @@ def test_what_a_network_is_sure_of_stays_a_number() -> None:
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
     assert found[0, 0] > 0.99
     assert found[2, 0] < 0.01
+    half = as_unseen(
+        np.array([[0.6, 0.4], [0.7, 0.3], [0.8, 0.2]]), labels[[0, 0, 0]], seen[[0, 3]], labels[[0, 0]], np.ones(2)
+    )
+    assert half[0, 0] < 0.999  # a sixth of the way from 0.4 to as good as 1
