@@ -23,16 +23,21 @@ export function say(text) {
 }
 
 // A question in the one dialog of the page; resolves to what `build(close)`'s controls close it with, or null.
+// An answer counts at once: the dialog's event comes after keys that were pressed meanwhile, even in the next dialog.
 export function dialog(title, build) {
   const box = $("dialog");
   return new Promise((resolve) => {
-    let answer = null;
-    const close = (value) => {
-      answer = value;
+    const settle = (answer) => {
+      box.removeEventListener("close", left);
+      resolve(answer);
+    };
+    const left = () => box.open || settle(null);
+    const close = (answer) => {
       box.close();
+      settle(answer);
     };
     box.replaceChildren(el("h2", {}, title), ...build(close));
-    box.addEventListener("close", () => resolve(answer), { once: true });
+    box.addEventListener("close", left);
     box.showModal();
     (box.querySelector("[autofocus]") || box).focus();
   });
