@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from noiseproof import checks, distributed, schedules
+from noiseproof.device import kept_memory
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.folder import RunFolder
@@ -110,7 +111,7 @@ class Loop:
         run, method, position = self.run, self.method, self.position
         self.progress.start(run, method.title())
         try:
-            with Signals() as signals:
+            with kept_memory(), Signals() as signals:
                 while not self.over():
                     if position.order is None:
                         self.begin_epoch()
@@ -160,9 +161,8 @@ class Loop:
             if selection.weight is not None:
                 weight = selection.weight.to(run.device, torch.float32)
                 position.weight = (weight / weight.mean())[shuffle]
-        position.batches_done = 0
+        position.batches_done, position.epoch_seconds = 0, 0.0
         position.loss_sum.zero_()
-        position.epoch_seconds = 0.0
 
     def steps(self, signals: Signals) -> None:
         """The steps that are left of the current epoch."""

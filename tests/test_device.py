@@ -1,0 +1,55 @@
+"""Memory that is kept from step to step, and given back."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+
+import psutil
+import pytest
+import torch
+
+from noiseproof.device import kept_memory
+
+PAGES = 10_000  # of 4 KiB: 40 MB, more than glibc keeps by itself
+glibc = pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="the memory of glibc"
+)
+
+
+def faults(steps: int) -> int:
+    """New pages in so many steps that each use 40 MB and free it."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        torch.empty(PAGES * 1024).fill_(1.0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@glibc
+def test_a_step_uses_the_memory_of_the_one_before() -> None:
+    with kept_memory():
+        faults(5)  # the first few find no place of their size
+        assert faults(10) < PAGES
+        held = psutil.Process().memory_info().rss
+    assert psutil.Process().memory_info().rss < held - 30e6  # and it is given back
+
+
+def test_where_there_is_no_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with kept_memory():
+        assert faults(1) >= 0
+
+
+@glibc
+def test_an_error_inside_gives_it_back_too() -> None:
+    def fail() -> None:
+        with kept_memory():
+            faults(1)
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        fail()
+    before = psutil.Process().memory_info().rss
+    faults(1)
+    assert psutil.Process().memory_info().rss < before + 30e6
