@@ -14,6 +14,7 @@ from noiseproof import methods
 from noiseproof.data import augment
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Wrapper
+from noiseproof.methods import waking
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import CHECKPOINT
 from noiseproof.runs.result import FitResult
@@ -52,10 +53,17 @@ STACKS += [
     "label_noise(jocor(forget_rate=0.4))",
     "crust(decoupling)",
 ]
-STACKS += ["sop(lr_u='follow', lr_v='follow')", "elr(lam='auto', beta=0.9)"]  # wait for the network
+RATES = "lr_u='auto', lr_v='auto'"
+STACKS += [f"sop({RATES})", f"crust(sop({RATES}))", f"label_noise(sop({RATES}), rate=0.2)", "elr(lam=3)"]  # do not wait
 RANDOM = ("mixup", "elr_plus")  # pair examples at random by design
 ALL = PLAIN + WRAPPED + STACKS
 TIMES = {"seconds", "examples_per_second"}
+
+
+@pytest.fixture(autouse=True)
+def _woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the network to memorise wakes up after an epoch: both of its ways are run."""
+    monkeypatch.setattr(waking, "_MEMORISED", -1.0)
 
 
 class Killed(BaseException):

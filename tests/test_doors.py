@@ -220,7 +220,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
         "memory": [*NO_NUMBER, -1], "threads": [*NO_NUMBER[1:], 0], "progress": [5, "x"],
     }),
     nf.ELRLoss: ({"num_examples": N, "num_classes": K}, {
-        "num_examples": [*NO_NUMBER, 0], "num_classes": [*NO_NUMBER, 1], "beta": NO_NUMBER, "lam": NO_NUMBER,
+        "num_examples": [*NO_NUMBER, 0], "num_classes": [*NO_NUMBER, 1], "beta": NO_NUMBER[1:], "lam": NO_NUMBER,
         "reduction": [*NO_TEXT, None, "men"],
     }),
     nf.GCELoss: ({}, {"q": [*NO_NUMBER, 0, 2], "reduction": [*NO_TEXT, "x"]}),
@@ -229,7 +229,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     nf.ELRLoss(N, K): ({"logits": LOGITS, "label": LABELS, "index": INDEX}, PLACED),
     nf.SOPLoss: ({"num_examples": N, "num_classes": K}, {
         "num_examples": [*NO_NUMBER, 0], "num_classes": [*NO_NUMBER, 1], "lr_u": NO_NUMBER, "lr_v": NO_NUMBER,
-        "variant": [*NO_TEXT, None, "x"], "visits": [*NO_NUMBER, -1], "std": [*NO_NUMBER, -1], "full_u": NO_FLAG,
+        "variant": [*NO_TEXT, None, "x"], "visits": [*NO_NUMBER[1:], -1], "std": [*NO_NUMBER, -1], "full_u": NO_FLAG,
         "reduction": [*NO_TEXT, None, "x"], "seed": [*NO_SEED, -1], "accumulate": [*NO_NUMBER, 0],
     }),
     nf.SOPLoss(N, K): ({"logits": LOGITS, "label": LABELS, "index": INDEX}, PLACED),
@@ -248,7 +248,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     nf.GCELoss(): ({"logits": LOGITS, "label": LABELS}, BATCH),
     nf.SCELoss(): ({"logits": LOGITS, "label": LABELS}, BATCH),
     nf.DMILoss(): ({"logits": LOGITS, "label": LABELS}, BATCH),
-    nf.ELR: ({}, {"beta": NO_NUMBER, "lam": NO_NUMBER}), nf.GCE: ({}, {"q": NO_NUMBER}),
+    nf.ELR: ({}, {"beta": NO_NUMBER[1:], "lam": NO_NUMBER}), nf.GCE: ({}, {"q": NO_NUMBER}),
     nf.MixUp: ({}, {"alpha": NO_NUMBER}), nf.CoTeaching: ({}, {"forget_rate": NO_NUMBER[1:], "warmup": NO_NUMBER[1:]}),
     nf.EarlyStop: ({"inner": nf.ELR()}, {"inner": [*NOTHING, 5, "x"], "criterion": NO_TEXT}),
     nf.CRUST: ({"inner": nf.ELR()}, {"inner": [*NOTHING, 5], "selection": NO_TEXT, "by": NO_TEXT}),

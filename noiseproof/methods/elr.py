@@ -30,6 +30,15 @@ from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.waking import AUTO, Waking, number_or_auto
 
 _EPS = 1e-4  # the authors' clamp: keeps log(1 − ⟨p, t⟩) finite
+_BETA, _STEADY = (
+    0.7,
+    0.9,
+)  # the paper's β for CIFAR-10, and that of an automatic λ: what overrules a label must be steady
+
+
+def memory(lam: float | str) -> float:
+    """β where none is given."""
+    return _STEADY if lam == AUTO else _BETA
 
 
 def clamped_softmax(logits: Tensor) -> Tensor:
@@ -91,8 +100,8 @@ class ELRLoss(nn.Module):
     Args:
         num_examples: n, the size of the full training set.
         num_classes: K.
-        beta: memory of the targets, in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; the authors' code 0.9
-            for CIFAR-10 with asymmetric noise. With an automatic λ take 0.9: what overrules a label must be steady.
+        beta: memory of the targets, in [0, 1); None: 0.9 with an automatic λ, else 0.7. The paper: 0.7 for CIFAR-10,
+            0.9 for CIFAR-100; the authors' code 0.9 for CIFAR-10 with asymmetric noise.
         lam: strength λ, at least 0, or "auto". The paper: 3 for CIFAR-10, 7 for CIFAR-100; the authors' code 1 for
             CIFAR-10 with asymmetric noise.
         reduction: "mean", "sum" or "none"; seed: of the choice of the examples that stand watch.
@@ -108,15 +117,15 @@ class ELRLoss(nn.Module):
         num_examples: int,
         num_classes: int,
         *,
-        beta: float = 0.7,
-        lam: float | str = 3.0,
+        beta: float | None = None,
+        lam: float | str = AUTO,
         reduction: str = "mean",
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.num_classes = checks.integer("num_classes", num_classes, 2)
-        self.beta = checks.number("beta", beta, 0, 1, ends="[)")
         self.lam = number_or_auto("lam", lam, 0)
+        self.beta = checks.number("beta", memory(self.lam) if beta is None else beta, 0, 1, ends="[)")
         self.reduction = checks.reduction(reduction)
         self.guard = IndexGuard(num_examples)
         generator = torch.Generator().manual_seed(checks.integer("seed", seed, 0))
@@ -158,7 +167,7 @@ class ELR(Method):
     Differs from the paper and from the authors' code: see `ELRLoss`.
 
     Args:
-        beta: in [0, 1). The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100; with an automatic λ take 0.9.
+        beta: in [0, 1); None: 0.9 with an automatic λ, else 0.7. The paper: 0.7 for CIFAR-10, 0.9 for CIFAR-100.
         lam: at least 0, or "auto", see above. The paper: 3 for CIFAR-10, 7 for CIFAR-100.
 
     Raises:
@@ -169,9 +178,13 @@ class ELR(Method):
     paper = "Liu et al. 2020"
     rows = ("target",)
 
-    beta: float = checks.option(0.7, checks.number, low=0, high=1, ends="[)")
-    lam: float | str = checks.option(3.0, number_or_auto, low=0)
+    beta: float | None = checks.option(None, checks.optional(checks.number, low=0, high=1, ends="[)"))
+    lam: float | str = checks.option(AUTO, number_or_auto, low=0)
     target: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.beta = memory(self.lam) if self.beta is None else self.beta
 
     def start(self, run: Run) -> None:
         self.register_buffer("target", torch.zeros(len(run.data), run.num_classes))  # (n, K)
@@ -184,6 +197,7 @@ class ELR(Method):
     def loss(self, run: Run, batch: Batch) -> Tensor:
         logits = checks.single(run.model(batch.views[0]))  # (B, K)
         p = clamped_softmax(logits)
+        assert self.beta is not None
         target = update_target(self.target[batch.row], p, self.beta)  # (B, K)
         self.target[batch.row] = target
         shown = self.waking.see(p, soft_labels(target), batch.label, batch.index, batch.gather)  # (B,)

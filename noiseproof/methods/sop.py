@@ -33,7 +33,7 @@ from noiseproof import checks, distributed
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.index_guard import IndexGuard
-from noiseproof.methods.sop_noise import NoiseModel, NoiseOptions
+from noiseproof.methods.sop_noise import VISITS, NoiseModel, NoiseOptions
 
 _FEWEST_VISITS = 8.0  # in a run too short for more; fewer explain away right labels as well
 
@@ -122,8 +122,8 @@ class SparseOverParameterization(NoiseOptions, Method):
         self.plans = "auto" in (self.lr_u, self.lr_v)  # these have moved u and v by half of the epochs
 
     def start(self, run: Run) -> None:
-        visits = min(self.visits, max(_FEWEST_VISITS, run.epochs / 2))
-        options = self.noise_options(visits=visits, full_u=self.full_u or self.labels_change)
+        visits = min(self.visits or VISITS, max(_FEWEST_VISITS, run.epochs / 2))
+        options = self.noise_options(visits=None if self.follows else visits, full_u=self.full_u or self.labels_change)
         self.noise = NoiseModel(len(run.data), run.num_classes, options, run.generator, val=len(run.val or ()))
 
     def before_epoch(self, run: Run) -> None:

@@ -19,6 +19,8 @@ from noiseproof.methods.waking import Waking
 
 VARIANTS = ("paper", "authors")
 FOLLOW = "follow"
+_STD = 1e-8  # the paper's
+VISITS = 15.0  # after which automatic rates have explained a label away
 _MEMORY = 10.0  # visits over which the predictions are averaged, where u and v follow them
 
 
@@ -42,23 +44,24 @@ class NoiseOptions:
     A class that inherits them has them as keyword arguments and as attributes, beside fields of its own.
 
     Args:
-        lr_u, lr_v: "auto", whatever the batch size: a label that the network always contradicts is explained away
-            after `visits`. Or a number, at least 0: with variant="authors" the rate is lr / B; with "paper" it is
-            lr · τ, where τ is the network's learning rate. The paper's numbers: `recipes`.
-            Or "follow", both: no rates; u and v follow the mean prediction, once the network memorises (sop.py).
+        lr_u, lr_v: "follow", both: no rates; u and v follow the mean prediction, once the network memorises (sop.py).
+            Or a number, at least 0: with variant="authors" the rate is lr / B; with "paper" it is lr · τ, where τ is
+            the network's learning rate. The paper's numbers: `recipes`. Or "auto": a rate by which, whatever the batch
+            size, a label that the network always contradicts is explained away after `visits`.
         variant: "authors": u is trained by cross-entropy and squared error, u² and v² are clamped to at most 1;
             "paper": u is trained by cross-entropy alone, u and v are projected to [−1, 1].
-        visits: at least 1; for "auto". Fewer explain away right labels that are merely hard, more let wrong ones be
-            memorised first.
-        std: of the initial u and v, in (0, 1), and no less than single precision holds in full; the paper: 1e-8.
+        visits: at least 1; of "auto" alone, None: 15. Fewer explain away right labels that are merely hard, more let
+            wrong ones be memorised first.
+        std: of the initial u and v, in (0, 1), and no less than single precision holds in full; the paper: 1e-8. Where
+            they follow, they begin at 0.
         full_u: K entries of u for each example in place of one; they matter only where an example changes its label.
     """
 
-    lr_u: float | str = checks.option("auto", _rate)
-    lr_v: float | str = checks.option("auto", _rate)
+    lr_u: float | str = checks.option(FOLLOW, _rate)
+    lr_v: float | str = checks.option(FOLLOW, _rate)
     variant: str = checks.option("authors", checks.choice, allowed=VARIANTS)
-    visits: float = checks.option(15, checks.number, low=1)
-    std: float = checks.option(1e-8, checks.number, low=torch.finfo(torch.float32).tiny, high=1, ends="[)")
+    visits: float | None = checks.option(None, checks.optional(checks.number, low=1))
+    std: float = checks.option(_STD, checks.number, low=torch.finfo(torch.float32).tiny, high=1, ends="[)")
     full_u: bool = checks.option(False, checks.boolean)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,9 @@ class NoiseOptions:
         self.follows = self.lr_u == self.lr_v == FOLLOW
         if not self.follows and FOLLOW in (self.lr_u, self.lr_v):
             raise InputError(f"lr_u is {shown(self.lr_u)} and lr_v {shown(self.lr_v)}; let both follow, or neither")
+        for name, value, default in (("visits", self.visits, None), ("std", self.std, _STD)):
+            if self.follows and value != default:
+                raise InputError(f"{name}={value:g} is for u and v with rates; pass lr_u='auto', lr_v='auto' with it")
 
     def noise_options(self, **changes: Any) -> NoiseOptions:
         """These options without the fields of a class that inherits them, and with some changes."""
@@ -80,7 +86,7 @@ class NoiseOptions:
                 "the paper's rates are multiples of the network's learning rate; pass it: "
                 "step(lr=optimizer.param_groups[0]['lr'])"
             )
-        auto = auto_rate(self.visits, self.std)
+        auto = auto_rate(VISITS if self.visits is None else self.visits, self.std)
         return [auto if isinstance(rate, str) or unit is None else rate * unit for rate in (self.lr_u, self.lr_v)]
 
 
@@ -120,7 +126,8 @@ class NoiseModel(nn.Module):
         if self.training and torch.is_grad_enabled():
             visit = shown if weight is None else weight.to(u).clamp(max=1)  # (B,)
             if self.options.follows:
-                v = torch.lerp(v.square(), p.detach(), visit[:, None] / _MEMORY).sqrt()  # (B, K)
+                said = torch.where(p.detach().isfinite().all(dim=1, keepdim=True), p.detach(), v.square())  # (B, K)
+                v = torch.lerp(v.square(), said, visit[:, None] / _MEMORY).sqrt()  # a mean never forgets a NaN
                 at, gather = (index, None) if batch is None else (batch.index, batch.gather)
                 shown = self.waking.see(p, mean_prediction(v), label, at, gather)
                 self.pending.append((index, label, v))

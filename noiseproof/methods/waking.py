@@ -16,8 +16,8 @@ more than 3/10 of the margin by which it prefers, on average, the labels that it
 is clear depends on how sure the network has become.
 
 Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
-method is awake they are looked at in each visit, but not trained on. Where these were fewer than 50 there is no
-telling, and the method is awake from the start.
+method is awake they are looked at in each visit, but not trained on. Where these were fewer than 10 there is no
+telling, and it never wakes up: cross-entropy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from noiseproof.method import Run
 AUTO = "auto"  # of an option: by the evidence that is described here
 _MEMORISED = 0.05  # φ at which to wake up
 _CLEARLY, _LEAST = 0.3, 0.1  # of the margin by which it prefers labels it agrees with; and never less
-_SHARE, _FEWEST, _MOST = 0.1, 50, 1000  # of the examples that stand watch
+_SHARE, _FEWEST, _MOST = 0.1, 10, 1000  # of the examples that stand watch
 
 
 def number_or_auto(name: str, value: Any, low: float) -> float | str:
@@ -69,13 +69,13 @@ class Waking(nn.Module):
 
     def __init__(self, num_examples: int, generator: torch.Generator, *, val: int = 0, automatic: bool = True) -> None:
         super().__init__()
-        self.val, self.automatic = val, automatic
-        count = 0 if val or not automatic else min(int(_SHARE * num_examples), _MOST)
+        self.val, self.automatic = val if val >= _FEWEST else 0, automatic
+        count = 0 if self.val or not automatic else min(int(_SHARE * num_examples), _MOST)
         watching = torch.zeros(num_examples, dtype=torch.bool)
         if count >= _FEWEST:
             watching[torch.randperm(num_examples, generator=generator)[:count]] = True
         self.register_buffer("watching", watching)
-        self.register_buffer("awake", torch.tensor(not automatic or (val or count) < _FEWEST))
+        self.register_buffer("awake", torch.tensor(not automatic))
         self.register_buffer("sums", torch.zeros(2, 3))
         self.register_buffer("sure", torch.zeros(()))
 
@@ -106,7 +106,8 @@ class Waking(nn.Module):
         groups = torch.stack([~watching, watching]).to(given)  # (2, size)
         self.sums += groups @ torch.stack([torch.ones_like(given), given, given.square()], dim=1)
         if not self.val:
-            self._compare(*_mean_and_error(self.sums[1]), due=self.sums[:, 0].sum() >= len(self.watching))
+            due = (self.sums[:, 0].sum() >= len(self.watching)) & (self.sums[1, 0] > 0)
+            self._compare(*_mean_and_error(self.sums[1]), due=due)
         return (self.awake | ~self.watching[index]).to(p.dtype)
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:

@@ -144,7 +144,8 @@ def test_beliefs_doubt_what_the_network_disagrees_with(make_run: Callable[..., R
 
 def test_awake_an_example_is_held_to_its_target_or_to_its_label() -> None:
     """λ = "auto": log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts the label, else −log p_y."""
-    loss = ELRLoss(5, 3, beta=0.9, lam="auto", reduction="none")  # so few examples that it is awake from the start
+    loss = ELRLoss(5, 3, beta=0.9, lam="auto", reduction="none")
+    loss.waking.awake.fill_(True)
     logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5], [3.0, 0.0, 0.0], [1.0, 0.9, 0.0]], requires_grad=True)
     label, index = torch.tensor([0, 0, 1, 1]), torch.arange(4)
     p = logits.softmax(dim=1)

@@ -139,7 +139,7 @@ def test_elr_equals_its_twin_over_visits(batch: tuple[Tensor, Tensor], visits: i
 @pytest.mark.parametrize(("classes", "scale"), [(2, 50.0), (1000, 5.0)])
 def test_elr_equals_its_twin_at_the_ends(classes: int, scale: float) -> None:
     logits, label = make_batch(7, 2, classes, scale)
-    loss = ELRLoss(2, classes, reduction="none").double()
+    loss = ELRLoss(2, classes, lam=3.0, reduction="none").double()
     index = torch.tensor([1, 0])
     start = [[0.0] * classes for _ in range(2)]
     agree(lambda x: loss(x, label, index), lambda x: reference.elr(x, label, index, start, 0.7, 3.0)[0], logits)

@@ -27,7 +27,7 @@ FIT = [
     (NOT_NEGATIVE, """
         cores.beta cores.consistency d2l.lam joint.alpha joint.beta mentornet.band t_revision.lr elr_plus.lam
         dividemix.lam_u dividemix.ramp dividemix.lam_r dividemix.penalty elr.lam pull.strength refine.m1 refine.m2
-        refine.ramp sce.alpha sce.beta sop.lr_u sop.lr_v sop_plus.consistency sop_plus.balance
+        refine.ramp sce.alpha sce.beta sop_plus.consistency sop_plus.balance
     """),
     (COUNT, """
         cores.warmup dmi.warmup pes.warmup incv.rounds joint.memory mentornet.warmup joint.warmup self_adaptive.warmup
@@ -44,7 +44,6 @@ FIT = [
     (FROM_ZERO, "co_teaching_plus.agree decoupling.warmup"),
     (UNIT, "decoupling.least jocor.lam elr_plus.ramp"),
     (NEGATIVE, "sce.A"),
-    (([1, 1.5, 40], [MOST]), "sop.visits"),
 ]  # fmt: skip
 PRETRAIN = [
     (POSITIVE, "moco.temperature simclr.temperature byol.rate imix.alpha sane.kappa"),
@@ -64,7 +63,10 @@ ODD = {
     "early_stop(ce, criterion='theory({})')": POSITIVE,
     "early_stop(ce, criterion='theory(momentum={})')": BELOW_ONE,
     "refine(views={})": ([1, 2], [0, 3]),
-    "sop(std={})": ([1.2e-38, 1e-8, MOST], [1e-38, 1]),
+    "sop(lr_u={}, lr_v=1)": NOT_NEGATIVE,
+    "sop(lr_u=1, lr_v={})": NOT_NEGATIVE,
+    "sop(lr_u='auto', lr_v='auto', visits={})": ([1, 1.5, 40], [MOST]),
+    "sop(lr_u='auto', lr_v='auto', std={})": ([1.2e-38, 1e-8, MOST], [1e-38, 1]),
     "sop_plus(prior=[1, {}])": POSITIVE,
     "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
 }

@@ -116,12 +116,18 @@ def test_a_validation_set_takes_the_place_of_the_watch(
     assert bool(one.awake) == wakes
 
 
-def test_too_few_to_tell_and_fixed_rates_are_awake_from_the_start() -> None:
+def test_too_few_to_tell_never_wake_and_fixed_rates_are_awake_from_the_start(make_run: Callable[..., Run]) -> None:
     generator = torch.Generator()
-    assert Waking(499, generator).awake
-    assert not Waking(500, generator).awake
-    assert Waking(N, generator, val=49).awake
-    assert not Waking(N, generator, val=50).awake
+    assert [int(Waking(n, generator).watching.sum()) for n in (99, 100)] == [0, 10]
+    assert [int(Waking(N, generator, val=val).watching.sum()) for val in (9, 10)] == [100, 0]
+    few, label = Waking(50, generator, val=9), torch.zeros(50, dtype=torch.int64)
+    p = F.one_hot(label, K).float()
+    run = make_run()
+    run.val, run.epoch = run.data, 1
+    for _ in range(3):
+        assert few.see(p, p, label, torch.arange(50)).all()
+        few.before_epoch(run)
+    assert not few.awake
     assert Waking(N, generator, automatic=False).awake
     assert SOPLoss(N, K, lr_u=1.0, lr_v=1.0).model.waking.awake
     assert ELRLoss(N, K, lam=3.0).waking.awake

@@ -6,6 +6,7 @@ import pytest
 
 from noiseproof.benching.cells import key
 from noiseproof.methods import build
+from noiseproof_papers import fits
 from noiseproof_papers.crust.tables import Table1 as CrustTable1
 from noiseproof_papers.fits import Trained
 from noiseproof_papers.sop.medium import DefaultsMedium
@@ -43,3 +44,19 @@ def test_the_medium_tables_share_their_runs() -> None:
     assert alone == {("symmetric:0.4", None, "sop_plus"), (None, None, "elr"), (None, None, "sop_plus")}
     first = [(one["noise"], one["method"]) for one in ours[:4]]
     assert first == [("symmetric:0.4", method) for method in ("ce", "sop", "elr", "sop_plus")]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("elr", "elr(lam=3.0)"),
+        ("label_noise(elr)", "label_noise(elr(lam=3.0))"),
+        ("sop", "sop(lr_u='auto', lr_v='auto')"),
+        ("sop(visits=8)", "sop(lr_u='auto', lr_v='auto', visits=8)"),
+        ("label_noise(sop)", "label_noise(sop(lr_u='auto', lr_v='auto'))"),
+        *((same, same) for same in ("ce", "elr(lam=7)", "elr_plus", "sop_plus(lr_u=10, lr_v=10)", "crust(ce)")),
+    ],
+)
+def test_published_cells_have_the_rates_they_were_run_with(method: str, expected: str) -> None:
+    assert fits.with_rates(method) == expected
+    build(expected)

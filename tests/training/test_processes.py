@@ -18,6 +18,7 @@ from noiseproof.coreset import parts
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Batch
+from noiseproof.methods import waking
 from noiseproof.runs.result import FitResult
 from noiseproof.training.batches import Piece
 from noiseproof.training.fit import fit
@@ -28,6 +29,12 @@ from noiseproof.training.rows import Rows
 MIXED = "crust(ce, mixup=1.0, weighted=True, selection='medoids')"
 QUICK = [*PLAIN, "early_stop(crust(elr))", "label_noise(sop)", "dividemix(warmup=1)", MIXED]
 TIMES = {"seconds", "examples_per_second"}
+
+
+@pytest.fixture(autouse=True)
+def _woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the network to memorise wakes up after an epoch: both of its ways are run."""
+    monkeypatch.setattr(waking, "_MEMORISED", -1.0)
 
 
 def small() -> LabeledData:
@@ -203,11 +210,11 @@ def same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
-def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path) -> None:
-    """58 labels are held out: enough to wait for the network to memorise."""
+def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "_MEMORISED", 0.05)
     both = {"val": 0.4, "epochs": 2}
-    assert not train("elr(lam='auto')", **both)[0].run.history[-1]["awake"]
-    names = ["sop(lr_u='follow', lr_v='follow')", "elr(lam='auto')"]
+    assert not train("elr", **both)[0].run.history[-1]["awake"]
+    names = ["sop", "sop_plus", "elr"]
     assert compare(names, tmp_path, both=both) == [{}] * 3
 
 
@@ -215,10 +222,10 @@ def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
     keeping = [name for name, cls in methods.registry().items() if cls.rows]
     names = [
         *keeping,
-        "sop(lr_u='follow', lr_v='follow')",
-        "elr(lam='auto')",
+        "sop(lr_u='auto', lr_v='auto')",
+        "elr(lam=3)",
         "label_noise(sop)",
-        "sop_plus(full_u=True)",
+        "sop_plus(lr_u='auto', lr_v='auto', full_u=True)",
         "early_stop(crust(elr))",
         "auto",
         "ce",

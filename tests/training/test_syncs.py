@@ -30,8 +30,8 @@ from noiseproof.training.settings import Fitting
 
 META = torch.device("meta")
 MORE = [
-    "sop(lr_u='follow', lr_v='follow')",
-    "elr(lam='auto')",
+    "sop(lr_u='auto', lr_v='auto')",
+    "elr(lam=3)",
     "crust(ce, mixup=1.0, selection='medoids')",
     "crust(ce, variant='authors')",
     "co_teaching_plus(agree=0)",
