@@ -35,7 +35,7 @@ def read(
     without `tested`, none is read. Without `decode`, images stay encoded until they are taken.
     """
     from noiseproof import data as sources
-    from noiseproof.data.readers import relabel
+    from noiseproof.data.readers import relabel, texts_of
     from noiseproof.training.progress import counting
 
     reader: Options = {
@@ -57,7 +57,7 @@ def read(
         train = train.numbered()
         if tested and options["test"] is not None:
             class_names = train.class_names if train.labeled else None
-            test = sources.load(options["test"], class_names=class_names, **reader)
+            test = sources.load(options["test"], class_names=class_names, texts=texts_of(train), **reader)
     if not train.labeled:
         if options["test"] is not None:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +55,29 @@ def test_tables_by_name(runs: Path, command: Any, monkeypatch: pytest.MonkeyPatc
     code, _, _ = command("predict", str(runs / "table"), "-")
     assert code == 0
     assert pd.read_csv(io.BytesIO(sink.buffer.getvalue()))["predicted"].tolist() == found["predicted"].tolist()
+
+
+def test_a_row_is_told_alike_whatever_rows_are_beside_it(runs: Path, command: Any) -> None:
+    n = 60
+    table = pd.DataFrame({"zip": ["007", "X7"] * 30, "a": np.arange(n) % 5, "label": ["odd", "even"] * 30})
+    nf.fit("mlp", table, "ce", epochs=20, out=runs / "codes")
+    table[["zip", "a"]].iloc[:4].to_csv(runs / "four.csv", index=False)
+    table[["zip", "a"]].iloc[:1].to_csv(runs / "one.csv", index=False)
+    for name in ("four", "one"):
+        command("predict", str(runs / "codes"), str(runs / f"{name}.csv"), "--out", str(runs / f"{name}.parquet"))
+    four, one = (pd.read_parquet(runs / f"{name}.parquet")["p_odd"] for name in ("four", "one"))
+    np.testing.assert_allclose(one[0], four[0], atol=1e-6)
+
+
+def test_names_of_files_that_are_no_text(runs: Path, command: Any) -> None:
+    name = os.fsdecode(b"caf\xe9.png")
+    try:
+        (runs / "photos" / "sub" / name).write_bytes((runs / "photos" / "a.png").read_bytes())
+    except OSError:
+        pytest.skip("this disk has no such names")
+    command("predict", str(runs / "images"), str(runs / "photos" / "sub"), "--out", str(runs / "n.csv"))
+    (runs / "photos" / "sub" / name).unlink()
+    assert pd.read_csv(runs / "n.csv")["id"].tolist() == ["b.png", r"caf\udce9.png"]
 
 
 def test_images_folders_and_arrays(runs: Path, command: Any) -> None:

@@ -81,7 +81,16 @@ def _word(word: str) -> re.Pattern[str]:
 
 def _read(paths: list[Path], reference: list[Path], options: Options) -> LabeledData:
     """Some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
-    return of_table(paths[0], read_tables(paths), options, None if paths == reference else reference)
+    if paths == reference:
+        return of_table(paths[0], read_tables(paths, texts=options.texts), options)
+    return of_table(paths[0], read_tables(paths, texts=[*options.texts, *_texts(reference)]), options, reference)
+
+
+def _texts(reference: list[Path]) -> list[str]:
+    """The columns of text of a train set in CSV: they are so in its test set, whatever they look like there."""
+    if is_parquet(reference[0]):
+        return []
+    return [field.name for field in read_tables(reference).schema if _is_text(field.type)]
 
 
 def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path] | None = None) -> LabeledData:
