@@ -59,8 +59,9 @@ def predict(
 
 def read_inputs(model: Predictor, inputs: list[str]) -> tuple[list[Any] | None, Any]:
     """What to ask the model about, and its ids."""
-    from noiseproof.data import load
+    from noiseproof.data import LazyImages, load
     from noiseproof.data.input_checks import readable
+    from noiseproof.data.readers import tables
     from noiseproof.data.readers.folder import EXTENSIONS, image_ids, images_below
 
     paths = [Path(one) for one in inputs]
@@ -74,6 +75,10 @@ def read_inputs(model: Predictor, inputs: list[str]) -> tuple[list[Any] | None, 
     [path] = paths
     if len(model.form.shape) == 3 and path.is_dir() and (images := sorted(images_below(path))):
         return image_ids(path, images), images
+    if len(model.form.shape) == 3 and path.is_file() and (tables.is_parquet(path) or tables.is_csv(path)):
+        ids, encoded = tables.images(path)
+        channels, height, width = model.form.shape
+        return ids, LazyImages(encoded, (height, width), gray=channels == 1, names=str(path))
     table = _table(path, model)
     if table is not None:
         return table["id"].to_pylist() if "id" in table.column_names else None, table

@@ -69,6 +69,15 @@ def test_a_row_is_told_alike_whatever_rows_are_beside_it(runs: Path, command: An
     np.testing.assert_allclose(one[0], four[0], atol=1e-6)
 
 
+def test_tables_of_images(runs: Path, command: Any) -> None:
+    files = [runs / "photos" / name for name in ("sub/b.png", "a.png")]
+    for images, name in (([file.read_bytes() for file in files], "bytes"), ([str(file) for file in files], "paths")):
+        pd.DataFrame({"img": images, "id": ["u", "v"], "label": ["x", "x"]}).to_parquet(runs / f"{name}.parquet")
+        command("predict", str(runs / "images"), str(runs / f"{name}.parquet"), "--out", str(runs / "t.csv"))
+        found = pd.read_csv(runs / "t.csv")
+        assert dict(zip(found["id"], found["predicted"], strict=True)) == {"u": "light", "v": "dark"}
+
+
 def test_names_of_files_that_are_no_text(runs: Path, command: Any) -> None:
     name = os.fsdecode(b"caf\xe9.png")
     try:
@@ -108,7 +117,7 @@ def test_images_folders_and_arrays(runs: Path, command: Any) -> None:
         ("nowhere", ["photos"], "there is no"),
         ("table", ["rows.csv", "rows.parquet"], "give image files, or one of anything else"),
         ("table", ["x.npz"], "the data does not match the training set"),
-        ("images", ["rows.csv"], "inputs must be images (3, 8, 8), got a table"),
+        ("images", ["rows.csv"], "rows.csv has no column of images"),
     ],
 )
 def test_mistakes_are_one_sentence(runs: Path, command: Any, run: str, inputs: list[str], words: str) -> None:

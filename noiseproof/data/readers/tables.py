@@ -24,7 +24,7 @@ from noiseproof.data.images import Encoded
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers import folder
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, even_rows, splits
-from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_tables
+from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_table, read_tables
 from noiseproof.data.table import Table
 from noiseproof.errors import InputError, naming
 
@@ -209,6 +209,20 @@ def cells(path: Path, label: str | None) -> tuple[pa.Table, list[str]]:
     ids = example_ids(table, label)
     shown = [name for name in plain if name != label and name.lower() not in _NO_FEATURES]
     return table.select(shown), [str(one) for one in (range(table.num_rows) if ids is None else ids)]
+
+
+def images(path: Path) -> tuple[list[Any] | None, list[Encoded]]:
+    """The ids, if there are any, and the images of a table, still encoded; labels or not.
+
+    Raises:
+        InputError: it has no column of images.
+    """
+    table = read_table(path)
+    names = [name for name in table.column_names if name.lower() not in (*_NO_FEATURES, *LABEL_NAMES)]
+    image = _image_column(path, table.schema, names)
+    if image is None:
+        raise InputError(f"{path} has no column of images (its columns are {_listed(names)}); name one image")
+    return example_ids(table, None), _encoded(path, table.column(image), image, np.arange(table.num_rows))
 
 
 def _inputs(
