@@ -134,12 +134,16 @@ def begin(
     verb: str, kind: type, options: Options, method: Method, resume: bool, quiet: bool, *, labeled: bool = True
 ) -> Options:
     """The arguments of `fit` or `pretrain`: the folder, the data, of which one line tells, and the settings."""
+    given = values(kind, options)
+    for name, one in settings_of(kind).items():  # a mistake there is said before the data is read
+        if one.check is not None and name in given:
+            one.check(name, given[name])
     folder = run_folder(verb, options, method.name, resume)
     train, test = read(options, quiet, labeled=labeled)
     if not quiet:
         say_what_was_read(options, train, test)
     run: Options = {"data": train, "test": test, "out": folder, "resume": resume, "progress": not quiet}
-    return run | values(kind, options) | {"method": method}
+    return run | given | {"method": method}
 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:
