@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
@@ -151,6 +152,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         """The columns of X by name, and y (n,), through scikit-learn's own door."""
         X, y = validate_data(self, X, y, **_how_to_check(X))
         y = column_or_1d(y, warn=True)
+        missing = [one is None or is_pandas_na(one) or one != one for one in y.tolist()]
+        if any(missing):
+            raise InputError(f"y has a missing value at row {missing.index(True)}; fill it in or drop the row")
         check_consistent_length(X, y)
         check_classification_targets(y)
         return _columns(X), y

@@ -163,3 +163,10 @@ def test_wrong_labels_are_not_learned() -> None:
         plain = nf.RobustClassifier("ce", random_state=seed).fit(X[train], given)
         gaps.append(robust.score(X[~train], y[~train]) - plain.score(X[~train], y[~train]))
     assert min(gaps) > 0.05
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_missing_label_is_named(missing: object) -> None:
+    frame = pd.DataFrame({"a": np.arange(6.0), "b": list("xyxyxy")})
+    with pytest.raises(InputError, match="y has a missing value at row 1"):
+        QUICK.fit(frame, pd.Series(["u", missing, "v", "u", "v", "v"], dtype=object))

@@ -14,6 +14,8 @@ from noiseproof.data import label_checks
 from noiseproof.data.input_checks import as_array
 from noiseproof.errors import InputError, shown
 
+LARGEST = np.float64(1e18)  # of a feature: the squares of larger ones are beyond single precision
+
 
 def parse_labels(
     labels: Any, class_names: tuple[str, ...] | None, name: str = "labels"
@@ -113,10 +115,11 @@ def parse_features(features: Any, n: int, name: str = "features") -> np.ndarray:
         )
     array = array if array.dtype.kind == "f" else array.astype(np.float32)
     for rows in blocks(*array.shape):
-        bad = ~np.isfinite(array[rows]).all(axis=1)
+        bad = ~(np.abs(array[rows]) < LARGEST).all(axis=1)  # also where one is NaN
         if bad.any():
             raise InputError(
-                f"{name} must be finite, row {rows.start + int(bad.argmax())} is not; fill it or leave it out"
+                f"{name} must be finite, and below {LARGEST:g}, row {rows.start + int(bad.argmax())} is not; "
+                "fill it or leave it out"
             )
     if n < 10:
         raise InputError(f"an audit by features needs 10 examples or more, got {shown(n)}")

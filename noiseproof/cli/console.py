@@ -18,8 +18,8 @@ console = Console()
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> Table:
-    """A table whose first column is text and whose others are figures, unless they are text too."""
-    view = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    """A table whose first column is text and whose others are figures, unless they are text too; no word is markup."""
+    view = Table(title=escape(title), title_justify="left", caption=caption and escape(caption), caption_justify="left")
     rows = list(rows)
     columns = [[row[place] for row in rows] for place in range(len(header))]
     figures = [place > 0 and all(one[:1] in "–+-0123456789" for one in cells) for place, cells in enumerate(columns)]
@@ -31,9 +31,9 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], capt
     widths = fitted(least, most, console.width - 3 * len(header) - 1)
     for place, (name, width) in enumerate(zip(header, widths, strict=True)):
         justify: JustifyMethod = "right" if figures[place] else "left"
-        view.add_column(name, justify=justify, style="bold" if place == 0 else None, width=width)
+        view.add_column(escape(name), justify=justify, style="bold" if place == 0 else None, width=width)
     for row in rows:
-        view.add_row(*row)
+        view.add_row(*map(escape, row))
     return view
 
 

@@ -59,36 +59,41 @@ def predict(
 
 def read_inputs(model: Predictor, inputs: list[str]) -> tuple[list[Any] | None, Any]:
     """What to ask the model about, and its ids."""
-    from noiseproof.data import load
-    from noiseproof.data.readers.folder import EXTENSIONS, images_below
+    from noiseproof.data import LazyImages, load
+    from noiseproof.data.input_checks import readable
+    from noiseproof.data.readers import tables
+    from noiseproof.data.readers.folder import EXTENSIONS, image_ids, images_below
 
     paths = [Path(one) for one in inputs]
     missing = next((path for path in paths if str(path) != "-" and not path.exists()), None)
     if missing is not None:
         raise InputError(f"{missing} does not exist; check the path")
     if all(path.suffix.lower() in EXTENSIONS for path in paths):
-        return inputs, paths
+        return [readable(one) for one in inputs], paths
     if len(paths) > 1:
         raise InputError(f"give image files, or one of anything else, got {', '.join(inputs[:5])}")
     [path] = paths
     if len(model.form.shape) == 3 and path.is_dir() and (images := sorted(images_below(path))):
-        return [image.relative_to(path).as_posix() for image in images], images
-    table = _table(path)
+        return image_ids(path, images), images
+    if len(model.form.shape) == 3 and path.is_file() and (tables.is_parquet(path) or tables.is_csv(path)):
+        ids, encoded = tables.images(path)
+        channels, height, width = model.form.shape
+        return ids, LazyImages(encoded, (height, width), gray=channels == 1, names=str(path))
+    table = _table(path, model)
     if table is not None:
         return table["id"].to_pylist() if "id" in table.column_names else None, table
     data = load(path, labeled=False)
     return data.ids, data
 
 
-def _table(path: Path) -> pa.Table | None:
-    """A table of a file, or of stdin; None where it is none."""
-    import pyarrow as pa
+def _table(path: Path, model: Predictor) -> pa.Table | None:
+    """A table of a file, or of stdin, its columns of text as such; None where it is none."""
+    from noiseproof.data.readers.table_files import is_csv, is_parquet, parse_csv, read_all, read_table, text_columns
 
-    from noiseproof.data.readers.table_files import is_csv, is_parquet, parse_csv, read_table
-
+    texts = [] if model.form.encoder is None else text_columns(model.form.encoder.levels())
     if str(path) == "-":
-        return parse_csv(Path("stdin"), pa.py_buffer(sys.stdin.buffer.read()))
-    return read_table(path) if path.is_file() and (is_parquet(path) or is_csv(path)) else None
+        return parse_csv(Path("stdin"), read_all(sys.stdin.buffer), texts=texts)
+    return read_table(path, texts=texts) if path.is_file() and (is_parquet(path) or is_csv(path)) else None
 
 
 def as_table(model: Predictor, ids: list[Any] | None, probability: np.ndarray) -> pa.Table:

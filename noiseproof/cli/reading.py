@@ -35,7 +35,7 @@ def read(
     without `tested`, none is read. Without `decode`, images stay encoded until they are taken.
     """
     from noiseproof import data as sources
-    from noiseproof.data.readers import relabel
+    from noiseproof.data.readers import relabel, texts_of
     from noiseproof.training.progress import counting
 
     reader: Options = {
@@ -57,7 +57,7 @@ def read(
         train = train.numbered()
         if tested and options["test"] is not None:
             class_names = train.class_names if train.labeled else None
-            test = sources.load(options["test"], class_names=class_names, **reader)
+            test = sources.load(options["test"], class_names=class_names, texts=texts_of(train), **reader)
     if not train.labeled:
         if options["test"] is not None:
             raise InputError(
@@ -134,12 +134,16 @@ def begin(
     verb: str, kind: type, options: Options, method: Method, resume: bool, quiet: bool, *, labeled: bool = True
 ) -> Options:
     """The arguments of `fit` or `pretrain`: the folder, the data, of which one line tells, and the settings."""
+    given = values(kind, options)
+    for name, one in settings_of(kind).items():  # a mistake there is said before the data is read
+        if one.check is not None and name in given:
+            one.check(name, given[name])
     folder = run_folder(verb, options, method.name, resume)
     train, test = read(options, quiet, labeled=labeled)
     if not quiet:
         say_what_was_read(options, train, test)
     run: Options = {"data": train, "test": test, "out": folder, "resume": resume, "progress": not quiet}
-    return run | values(kind, options) | {"method": method}
+    return run | given | {"method": method}
 
 
 def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFolder:

@@ -68,11 +68,9 @@ def decided(source: Path, auto: float | None) -> Decisions:
 
 
 def _tell(done: Relabelled) -> None:
-    from rich.markup import escape
-
     from noiseproof.cli.console import show, table
 
-    rows = [[escape(f"{old} → {new}"), f"{count:,}"] for (old, new), count in done.changed.most_common(30)]
+    rows = [[f"{old} → {new}", f"{count:,}"] for (old, new), count in done.changed.most_common(30)]
     rest = sum(done.changed.values()) - sum(count for _, count in done.changed.most_common(30))
     rows += [["other pairs", f"{rest:,}"]] if rest else []
     rows += [["dropped", f"{done.dropped:,}"], ["kept as they are, on purpose", f"{done.confirmed:,}"]]

@@ -88,7 +88,9 @@ def opened(run: Path, given: Options, who: str = "", quiet: bool = True) -> Revi
     items, examples = joined()
     pa.default_memory_pool().release_unused()  # what reading took and nobody needs any more
     source = str(options["data"])
-    hint = f"noiseproof relabel {shlex.quote(source)} --decisions {shlex.quote(str(run))} --out CLEAN"
+    column = options["label_column"]
+    named = "" if column is None else f" --label-column {shlex.quote(column)}"
+    hint = f"noiseproof relabel {shlex.quote(source)}{named} --decisions {shlex.quote(str(run))} --out CLEAN"
     return Review(
         run, items, examples, title=Path(source).name, who=who, hint=hint, refresh=judged,
         export=lambda: _export(run, options),

@@ -7,7 +7,7 @@ from noiseproof.data.images import LazyImages
 from noiseproof.data.indexed import indexed
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.packing import Tokens
-from noiseproof.data.readers import load, load_labels, load_pair, read_label_file
+from noiseproof.data.readers import load, load_labels, load_pair, read_label_file, texts_of
 from noiseproof.data.sources import InputSource
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "load_pair",
     "noise",
     "read_label_file",
+    "texts_of",
 ]

@@ -183,7 +183,7 @@ def _days(name: str, array: pa.Array) -> np.ndarray:
             f"column {name!r} must be dates, got {found}; write them as 2024-12-31 or 2024-12-31 23:59:59, or leave "
             "it empty if it is missing"
         ) from error
-    return np.asarray(stamps.cast(pa.int64()).cast(pa.float64()).fill_null(np.nan)) / _DAY
+    return np.asarray(stamps.cast(pa.int64()).cast(pa.float64(), safe=False).fill_null(np.nan)) / _DAY
 
 
 def _first(array: pa.Array, odd: Any) -> int | None:

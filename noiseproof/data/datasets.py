@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from noiseproof.data.images import pixels
-from noiseproof.data.input_checks import as_array, channels_first, parse_inputs
+from noiseproof.data.input_checks import as_array, channels_first, parse_inputs, readable
 from noiseproof.data.packing import Packed
 from noiseproof.data.sources import InputSource, stand_back
 from noiseproof.errors import InputError, reason, shown
@@ -292,7 +292,7 @@ def _ids(dataset: Any) -> list[str] | None:
         return None
     paths = [str(sample[0]) for sample in samples if isinstance(sample, tuple)]
     root = str(getattr(dataset, "root", os.curdir))
-    return [os.path.relpath(path, root) for path in paths] if len(set(paths)) == len(dataset) else None
+    return [readable(os.path.relpath(path, root)) for path in paths] if len(set(paths)) == len(dataset) else None
 
 
 def _same(one: Any, other: Any) -> bool:

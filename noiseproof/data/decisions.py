@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,16 +91,11 @@ def _listed(path: Path) -> Iterable[tuple[Any, ...]]:
 
 def _columns(path: Path) -> dict[str, list[Any]]:
     """The columns of a table by name; all that a CSV file holds is text, as an id may be 007."""
-    from noiseproof.data.readers.table_files import column_names, delimiter, is_parquet, read_table
+    from noiseproof.data.readers.table_files import column_names, read_table
 
     names = [name for name in COLUMNS if name in column_names(path)]
-    if is_parquet(path):
-        return {name: read_table(path, names).column(name).to_pylist() for name in names}
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        rows = list(csv.DictReader(file, delimiter=delimiter(first)))
-    return {name: [row[name] for row in rows] for name in names}
+    table = read_table(path, names, texts=names)
+    return {name: table.column(name).to_pylist() for name in names}
 
 
 def suggestions(labels: str | os.PathLike[str], threshold: float) -> Decisions:

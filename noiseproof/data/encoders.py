@@ -219,4 +219,5 @@ def _vectorizer(analyzer: str, **options: Any) -> Any:
 
 
 def _stacked(features: list[np.ndarray], n: int) -> np.ndarray:
-    return np.stack(features, axis=1).astype(np.float32) if features else np.zeros((n, 0), np.float32)
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and the network has no answer to it
+        return np.stack(features, axis=1).astype(np.float32) if features else np.zeros((n, 0), np.float32)

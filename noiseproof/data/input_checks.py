@@ -67,6 +67,20 @@ def repeated(values: Iterable[Any]) -> tuple[int, int] | None:
     return None
 
 
+def readable(name: str) -> str:
+    """A name of a file as text that every file can hold: bytes of it that are no UTF-8 are written out."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def check_unicode(name: str, values: Sequence[Any]) -> None:
+    """Raise unless all values are texts that can be written, as names of files that are no UTF-8 cannot."""
+    try:
+        "".join(map(str, values)).encode()
+    except UnicodeEncodeError:
+        row = next(i for i, one in enumerate(values) if readable(str(one)) != str(one))
+        raise InputError(f"{name} holds {shown(values[row])} at row {row}, which is no Unicode; rename it") from None
+
+
 def check_ids(ids: Sequence[Any], n: int, of: str = "inputs") -> list[Any]:
     """`n` distinct ids as a list."""
     array = items("ids", ids)
@@ -77,6 +91,7 @@ def check_ids(ids: Sequence[Any], n: int, of: str = "inputs") -> list[Any]:
             raise InputError(f"ids must be texts or numbers, got {shown(one)} at row {row}; pass plain ids") from None
     if len(array) != n:
         raise InputError(f"ids holds {len(array)} values but {of} holds {n} rows; pass one id per row, or none")
+    check_unicode("ids", array)
     if twice := repeated(map(str, array)):  # as which they are written
         i, j = twice
         raise InputError(
@@ -128,21 +143,27 @@ def check_feature_names(names: Sequence[str] | None, shape: tuple[int, ...]) -> 
 
 
 def columns_of(inputs: Any) -> dict[str, Any] | None:
-    """The columns of a table in memory by name: a DataFrame of pandas or polars, an Arrow table, a dict; else None."""
-    if isinstance(inputs, Mapping):
-        return {str(name): column for name, column in inputs.items()}
+    """The columns of a table in memory by name: a DataFrame of pandas or polars, an Arrow table, a dict; else None.
+
+    Raises:
+        InputError: two have one name.
+    """
     names = getattr(inputs, "column_names", None)  # Arrow's name for them
     names = getattr(inputs, "columns", None) if names is None else names
+    names = list(inputs) if isinstance(inputs, Mapping) else names
+    if names is not None and (twice := repeated(map(str, names))):
+        raise InputError(f"the table has two columns named {shown(str(names[twice[0]]))}; rename one")
     return None if names is None else {str(name): inputs[name] for name in names}
 
 
 def texts_in(inputs: Any) -> list[str] | None:
-    """Texts (n,), a list or an array of them, as a list; None for anything else.
+    """Texts (n,), a list, an array or a series of them, as a list; None for anything else.
 
     Raises:
         InputError: one is of length zero, or no text.
     """
     array = inputs.tolist() if isinstance(inputs, np.ndarray) and inputs.ndim == 1 else inputs
+    array = array.to_list() if hasattr(array, "to_list") else array  # a series of pandas or polars
     if not isinstance(array, list) or not array or not isinstance(array[0], str):
         return None
     for row, one in enumerate(array):

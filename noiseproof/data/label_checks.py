@@ -55,6 +55,9 @@ def parse_pair(
 def label_vector(name: str, labels: Any) -> np.ndarray:
     """Labels as an array (n,) with n > 0, of whatever kind they are."""
     array = as_array(name, labels)
+    listed = array.dtype.kind in "US" and array.ndim == 1 and isinstance(labels, list | tuple)
+    if listed and not all(isinstance(one, str | bytes) for one in labels):  # numpy makes a text of NaN, too
+        array = np.array(labels, dtype=object)
     if array.ndim == 2 and array.shape[1] == 1:  # a column, as Keras has CIFAR's labels
         array = array[:, 0]
     if array.ndim != 1:

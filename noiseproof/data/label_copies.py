@@ -155,6 +155,8 @@ def _parquet(source: Path, label: str | None) -> Labels:
         field, old = table.schema.field(label), table.column(label)
         if pa.types.is_dictionary(field.type):
             names = old.unify_dictionaries().chunk(0).dictionary
+            others = sorted(set(new.tolist()) - set(names.to_pylist()))  # classes that true labels alone have
+            names = pa.concat_arrays([names, pa.array(others, type=names.type)])
             at = pc.index_in(pa.array(new, type=names.type), value_set=names).cast(field.type.index_type)
             column = pa.DictionaryArray.from_arrays(at, names, ordered=field.type.ordered)
         else:

@@ -18,6 +18,7 @@ from noiseproof.data.input_checks import (
     check_ids,
     check_rows,
     check_shape,
+    check_unicode,
     check_weights,
     columns_of,
     parse_inputs,
@@ -96,6 +97,7 @@ class LabeledData:
         if names is None:
             names = tuple(str(k) for k in range(int(present[-1]) + 1))
         check_classes(present, names, allow_empty)
+        check_unicode("class_names", names)
         self.class_names = names
 
     def _with(self, **parts: Any) -> LabeledData:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from noiseproof.errors import InputError
 
 MASK = "attention_mask"
 PREFIX = "hf:"  # of the name of a model of transformers, which takes tokens
+# values (n, …) as float32; the lengths (n,) of sequences that differ in length; whether they are whole numbers
+Read: TypeAlias = tuple[np.ndarray, np.ndarray | None, bool]
 _LARGEST = 2**24  # float32 holds every whole number below it
 
 
@@ -92,22 +94,20 @@ class Packed(InputSource):
             InputError: they are no numbers, differ in length, or are other ones than were packed before.
         """
         read = {str(name): _read(str(name), values) for name, values in tensors.items()}
-        ragged = [name for name, (_, lengths, whole) in read.items() if lengths is not None and whole]
-        if ragged and "" not in read and MASK not in read:
-            first = read[ragged[0]][1]
-            assert first is not None
-            width = read[ragged[0]][0].shape[1]
-            read[MASK] = ((np.arange(width) < first[:, None]).astype(np.float32), first, True)
+        if "" not in read and MASK not in read and (name := _masked(read, packing)) is not None:
+            array, lengths, _ = read[name]
+            lengths = np.full(len(array), array.shape[1]) if lengths is None else lengths
+            read[MASK] = ((np.arange(array.shape[1]) < lengths[:, None]).astype(np.float32), lengths, True)
         if packing is None:
             parts = [
                 Part(name, array.shape[1:], whole, whole and array.ndim == 2)
                 for name, (array, _, whole) in read.items()
             ]
             packing = Packing(tuple(parts), tokenizer)
-        lengths = {len(array) for array, _, _ in read.values()}
-        if len(lengths) != 1 or lengths == {0}:
+        counts = {len(array) for array, _, _ in read.values()}
+        if len(counts) != 1 or counts == {0}:
             raise InputError(
-                f"the tensors {', '.join(read)} must be of one length, and not empty, got {sorted(lengths)}"
+                f"the tensors {', '.join(read)} must be of one length, and not empty, got {sorted(counts)}"
             )
         pieces = [_as_packed(part, read) for part in packing.parts]
         return cls(packing, torch.from_numpy(np.concatenate(pieces, axis=1)))
@@ -149,8 +149,7 @@ def Tokens(sequences: Any) -> Packed:
     return packed
 
 
-def _read(name: str, values: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
-    """Values (n, …) as float32; the lengths (n,) of sequences that differ in length; whether they are whole numbers."""
+def _read(name: str, values: Any) -> Read:
     what = f"tensor {name!r}" if name else "tokens"
     lengths = None
     if isinstance(values, Sequence) and not isinstance(values, str) and len({_length(one) for one in values}) > 1:
@@ -178,15 +177,22 @@ def _read(name: str, values: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
     return array, lengths, whole
 
 
+def _masked(read: Mapping[str, Read], packing: Packing | None) -> str | None:
+    """The sequences that need a mask: the first that differ in length, or those that had one in the training set."""
+    if packing is None:
+        return next((name for name, (_, lengths, whole) in read.items() if lengths is not None and whole), None)
+    longest = next((part.shape for part in packing.parts if part.name == MASK), None)
+    alike = [part.name for part in packing.parts if part.sequence and part.shape == longest]
+    return next((name for name in alike if name in read and read[name][0].ndim == 2), None)
+
+
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0 else 0
 
 
-def _as_packed(part: Part, read: Mapping[str, tuple[np.ndarray, np.ndarray | None, bool]]) -> np.ndarray:
+def _as_packed(part: Part, read: Mapping[str, Read]) -> np.ndarray:
     """One part of each row: sequences padded, or cut, to the length that they had in the training set."""
     if part.name not in read:
-        if part.name == MASK:  # nothing was padded
-            return np.ones((len(next(iter(read.values()))[0]), *part.shape), np.float32)
         raise InputError(f"the tensor {part.name!r} is missing; there are {', '.join(read)}")
     array = read[part.name][0]
     if part.sequence and array.ndim == 2:

@@ -16,9 +16,10 @@ import numpy as np
 from noiseproof import files
 from noiseproof.data import label_copies
 from noiseproof.data.decisions import COLUMNS, DROP, Decision, Decisions, check_label, keys
+from noiseproof.data.label_checks import check_whole
 from noiseproof.data.readers import folder
 from noiseproof.data.readers.builtin import BUILTIN
-from noiseproof.errors import InputError, shown
+from noiseproof.errors import InputError, naming, shown
 
 _FORMS = "relabel writes image folders sorted by class, CSV, Parquet and npz files"
 
@@ -142,27 +143,32 @@ def _file(path: Path, out: Path, join: _Join, label_column: str | None, split: s
     if not label_copies.is_known(path):
         raise InputError(f"{path} is of another form; {_FORMS}; train on it as decided with fit --decisions")
     train = label_copies.opened(path, label_column, split)
-    change = _changed(train, train.ids, join)
+    change = _changed(path, train, train.ids, join)
     tested = split == "train" and label_copies.has_test(path)
     if tested:
         test = label_copies.opened(path, None, "test")
-        test_change = _changed(test, keys(test.ids, train.ids), join)
+        test_change = _changed(path, test, keys(test.ids, train.ids), join)
 
     def write() -> None:
         with files.replacing(out) as temporary:
             _write(train, temporary, change)
             if tested:  # the copy of a copy
-                both = temporary.with_suffix(".both.tmp")
-                _write(label_copies.opened(temporary, None, "test"), both, test_change)
-                os.replace(both, temporary)
+                with files.replacing(temporary) as both:
+                    _write(label_copies.opened(temporary, None, "test"), both, test_change)
 
     return write
 
 
-def _changed(labels: label_copies.Labels, keys: Sequence[str], join: _Join) -> _Change:
-    classes, values = labels.classes(), labels.values
+def _changed(path: Path, labels: label_copies.Labels, keys: Sequence[str], join: _Join) -> _Change:
+    if labels.values.dtype.kind not in "US":
+        with naming(path):
+            check_whole(labels.name, labels.values)
+    classes = labels.classes()
     name = {value: label for label, value in classes.items()}
-    return join.change(keys, [name[value] for value in values.tolist()], classes)
+    for row, value in enumerate(values := labels.values.tolist()):
+        if value not in name:
+            raise InputError(f"{path} has the label {value} at row {row}, and no name for it; name each class")
+    return join.change(keys, [name[value] for value in values], classes)
 
 
 def _write(labels: label_copies.Labels, path: Path, change: _Change) -> None:

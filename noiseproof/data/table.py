@@ -22,6 +22,7 @@ from noiseproof.data.input_checks import texts
 from noiseproof.data.sources import Inputs, InputSource
 from noiseproof.errors import InputError
 
+TEXTS = ("category", "text")  # kinds of columns whose values are texts
 _KEEP = 1 << 30  # bytes of encoded rows that are kept; beyond it, rows are encoded each time they are taken
 
 
@@ -46,6 +47,10 @@ class TableEncoder:
     def encode(self, columns: Mapping[str, Column]) -> Tensor:
         """Features (n, width) of columns by name."""
         return torch.from_numpy(np.concatenate([part.encode(columns[part.name]) for part in self.parts], axis=1))
+
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The columns of text, each with the values that have a feature of their own, if it is a category."""
+        return {part.name: getattr(part, "values", ()) for part in self.parts if part.kind in TEXTS}
 
     def warn_of_unseen(self, columns: Mapping[str, Column]) -> None:
         """One sentence for each column with values that the training rows did not have."""
@@ -145,6 +150,10 @@ class Table(InputSource):
             columns[name] = own if own.kind == kind else read_column(name, own.arrow(), kind)
         _refuse_empty_texts(columns)
         return Table(columns, encoder)
+
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The columns of text, each with its values, if it is a category."""
+        return {name: column.levels for name, column in self.columns.items() if column.kind in TEXTS}
 
     def numbers(self) -> Tensor:
         """The columns as they are (n, d), where all are complete numbers.

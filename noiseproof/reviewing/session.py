@@ -172,27 +172,19 @@ class Review:
             label: the class to relabel to; "" for all other actions.
             looked: whether somebody looked at each of them.
         """
-        if stamp != self.items.stamp:
+        items = self.items  # another table may take its place meanwhile
+        if stamp != items.stamp:
             raise InputError("the labels were judged again, and the list is another; reload the page")
         if action not in (*ACTIONS, "accept"):
             raise unknown("action", action, (*ACTIONS, "accept"))
-        if len(rows) != len(seen) or not rows or not all(_is_row(one, len(self.items)) for one in rows):
+        if len(rows) != len(seen) or not rows or not all(_is_row(one, len(items)) for one in rows):
             raise InputError("rows must be rows of the table, and seen a version for each")
         if not all(_is_row(one, 2**62) for one in seen) or len(set(rows)) != len(rows):
             raise InputError("rows must be different, and seen versions")
-        if action == RELABEL and label not in self.items.classes:
-            raise unknown("class", label, self.items.classes)
-        wanted = [self._wanted(row, action, label, version) for row, version in zip(rows, seen, strict=True)]
+        if action == RELABEL and label not in items.classes:
+            raise unknown("class", label, items.classes)
+        wanted = [_wanted(items, row, action, label, version) for row, version in zip(rows, seen, strict=True)]
         return self._answer(self.store.decide(wanted, who=who, session=session, looked=looked))
-
-    def _wanted(self, row: int, action: str, label: str, version: int) -> Wanted:
-        """A decision of a row: to relabel it to what it is, is to keep it."""
-        items = self.items
-        given, now = items.classes[items.label[row]], items.classes[items.label[row]]
-        if action in ("accept", RELABEL):
-            now = label if action == RELABEL else items.classes[items.suggested[row]]
-            action = KEEP if now == given else RELABEL
-        return Wanted(items.ids[row], str(items.split[row]), given, action, now, version)
 
     def undo(self, who: str, session: str) -> dict[str, Any]:
         """Take back the last stroke of a session."""
@@ -222,6 +214,15 @@ class Review:
     def decisions_csv(self) -> str:
         """The decisions as CSV."""
         return decisions_csv(decisions_of(self.folder))
+
+
+def _wanted(items: Items, row: int, action: str, label: str, version: int) -> Wanted:
+    """A decision of a row: to relabel it to what it is, is to keep it."""
+    given = now = items.classes[items.label[row]]
+    if action in ("accept", RELABEL):
+        now = label if action == RELABEL else items.classes[items.suggested[row]]
+        action = KEEP if now == given else RELABEL
+    return Wanted(items.ids[row], str(items.split[row]), given, action, now, version)
 
 
 def _is_row(value: Any, end: int) -> bool:

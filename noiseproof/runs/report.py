@@ -21,7 +21,7 @@ from torch import Tensor
 
 from noiseproof import files
 from noiseproof.data.augment import POLICIES, policy
-from noiseproof.data.labeled import is_table
+from noiseproof.data.labeled import LabeledData, is_table
 from noiseproof.errors import InputError
 from noiseproof.method import Method, Run
 from noiseproof.runs.drawing import pixels
@@ -31,6 +31,7 @@ from noiseproof.runs.result import FitResult
 from noiseproof.runs.values import Values
 
 _WIDEST, _TEXT = 1000, 300  # features of a row whose values are looked at; characters shown of a text
+_MOST = 2**26  # values that are held to compare with: of more, as they may lie on disk, none are told
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header, rows
 
 
@@ -188,8 +189,7 @@ def suspects(report: LabelReport, rows: Sequence[int]) -> list[dict[str, Any]]:
 def _words(report: LabelReport, rows: Sequence[int]) -> list[str]:
     """Of rows of a table their texts and the values that speak against the label; nothing of images."""
     data = report.data
-    table = data is not None and is_table(data.inputs)
-    if data is None or not (table or (len(data.input_shape) == 1 and data.input_shape[0] <= _WIDEST)):
+    if data is None or not (is_table(data.inputs) or _are_few(data)):
         return [""] * len(rows)
     values = Values(data, report.labels, len(report.class_names))
     told = []
@@ -199,6 +199,12 @@ def _words(report: LabelReport, rows: Sequence[int]) -> list[str]:
         speak = [f"{one['name']} {one['value']} (usual: {one['given']})" for one in found if one.get("against")]
         told.append(" · ".join(texts + ([f"against it: {', '.join(speak[:3])}"] if speak else [])))
     return told
+
+
+def _are_few(data: LabeledData) -> bool:
+    """Whether inputs are features, not too many to look at."""
+    width = data.input_shape[0]
+    return len(data.input_shape) == 1 and width <= _WIDEST and len(data) * width <= _MOST
 
 
 def _png(image: Tensor) -> bytes:

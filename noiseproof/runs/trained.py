@@ -19,6 +19,7 @@ from noiseproof.data import LabeledData
 from noiseproof.data.augment import Normalize
 from noiseproof.data.input_form import InputForm
 from noiseproof.data.sources import Inputs, take
+from noiseproof.errors import InputError
 from noiseproof.models import Backbone
 from noiseproof.models.inference import block_size, eval_mode, probabilities
 from noiseproof.runs import checkpoint
@@ -90,11 +91,21 @@ class Predictor(_Trained):
         name where the training set had names; of an array or a tensor they are taken by position. Of images, also the
         paths of files, or images of Pillow's, which are brought to the size of the training set's; of texts, a list.
         `progress` is called with (done, total).
+
+        Raises:
+            InputError: inputs of another form, or so far from those of the training set that the network overflows.
         """
         given = self.form.raw(inputs)
         rows = torch.arange(given.shape[0])
         ask = partial(probabilities, self.models)
-        return self._ask(self.models, ask, len(self.class_names), given, rows, progress).numpy()
+        answer = self._ask(self.models, ask, len(self.class_names), given, rows, progress)
+        if not (known := answer.isfinite().all(dim=1)).all():
+            row = int(known.int().argmin())
+            raise InputError(
+                f"the network has no answer to the input at row {row} ({int((~known).sum())} such in all): its numbers "
+                "are too far from those of the training set; check their unit, or leave the row out"
+            )
+        return answer.numpy()
 
     def predict(self, inputs: Any) -> np.ndarray:
         """The likeliest class (n,) of raw inputs, as a position in `class_names`."""

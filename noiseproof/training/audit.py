@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from noiseproof.runs.label_report import LabelReport, Part, assemble
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
+_MOST_VALUES = 2**30  # of inputs that are on disk, encoded or texts: 4 GiB
 _SOME = 2_000  # examples that show whether predictions say anything
 
 
@@ -209,6 +211,12 @@ def _features(data: LabeledData | None, features: Any, n: int, progress: Counted
         return imagenet_features(data, progress=progress)
     import torch
 
+    values = len(data) * math.prod(data.input_shape)
+    if not isinstance(data.inputs, torch.Tensor) and values > _MOST_VALUES:
+        raise InputError(
+            f"an audit by inputs holds all of them in memory, {_MOST_VALUES:,} values at most, got {values:,}; pass "
+            "features or pred_probs, a model, or a part of the data"
+        )
     flat = data.take(torch.arange(len(data))).flatten(1).float().numpy()
     return arrays.parse_features(flat, n, "inputs")
 

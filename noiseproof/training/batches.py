@@ -56,7 +56,7 @@ class Batches:
         for size in data.input_shape:
             values *= size
         self.ready = 4 * values <= _SMALL and augments == (None,) * len(augments)
-        if self.ready or (device.type != "cpu" and isinstance(data.inputs, Tensor) and values <= _RESIDENT):
+        if self.ready or (device.type != "cpu" and isinstance(data.inputs, Tensor) and data.inputs.nbytes <= _RESIDENT):
             inputs = data.take(torch.arange(len(data))).to(device)
             inputs = normalize(inputs) if self.ready else inputs
             self.take = lambda rows: inputs.index_select(0, rows.to(device, non_blocking=True))

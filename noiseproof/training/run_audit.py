@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from noiseproof.auditing import left_out, posterior
+from noiseproof.auditing.arrays import LARGEST
 from noiseproof.auditing.scales import as_unseen
 from noiseproof.data import LabeledData
 from noiseproof.data.labeled import is_table
@@ -88,7 +89,9 @@ def others_say(data: LabeledData, features: str = "auto") -> list[np.ndarray]:
         raise InputError(f"an audit by inputs takes {most:,} values of each at most, got {width:,}; pass none")
     else:
         return []
-    return left_out.evidence(found, data.labels.numpy(), data.num_classes) if np.isfinite(found).all() else []
+    if not np.abs(found).max() < LARGEST:
+        return []
+    return left_out.evidence(found, data.labels.numpy(), data.num_classes)
 
 
 def _on_one_scale(labels: np.ndarray, parts: list[Told], beside: Sequence[np.ndarray]) -> np.ndarray:

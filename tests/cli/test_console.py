@@ -27,3 +27,11 @@ def test_a_table_fits_or_runs_over_but_is_never_cut(
     for word in [word for cell in [*HEADER, *ROWS[0], *ROWS[1]] for word in cell.split()]:
         assert word in told
     assert width < 80 or max(map(len, told.splitlines())) <= width
+
+
+def test_names_are_no_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(console.console, "_width", 120)
+    show(table("of [/red]", ["[bold]", "rather"], [["[UNK]", "[/b]"], ["a", "[red]b"]], caption="by [dim]"))
+    told = capsys.readouterr().out
+    for word in ("of [/red]", "[bold]", "[UNK]", "[/b]", "[red]b", "by [dim]"):
+        assert word in told

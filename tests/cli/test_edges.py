@@ -168,3 +168,8 @@ def test_weights_are_exported_into_a_new_folder(call, made):
     assert (made / "new/folder/weights.safetensors").exists()
     code, err = call("probe", "run", "--no-random", "--export", "t.csv/weights.safetensors")
     assert (code, err.count("\n"), "t.csv" in err) == (2, 1, True)
+
+
+def test_a_wrong_setting_is_told_before_the_data_is_read(command):
+    code, _, error = command("fit", "no-such-data.csv", "--epochs", "0")
+    assert (code, "epochs must be a whole number, 1 or more, got 0" in error) == (2, True)

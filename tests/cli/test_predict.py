@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,38 @@ def test_tables_by_name(runs: Path, command: Any, monkeypatch: pytest.MonkeyPatc
     assert pd.read_csv(io.BytesIO(sink.buffer.getvalue()))["predicted"].tolist() == found["predicted"].tolist()
 
 
+def test_a_row_is_told_alike_whatever_rows_are_beside_it(runs: Path, command: Any) -> None:
+    n = 60
+    table = pd.DataFrame({"zip": ["007", "X7"] * 30, "a": np.arange(n) % 5, "label": ["odd", "even"] * 30})
+    nf.fit("mlp", table, "ce", epochs=20, out=runs / "codes")
+    table[["zip", "a"]].iloc[:4].to_csv(runs / "four.csv", index=False)
+    table[["zip", "a"]].iloc[:1].to_csv(runs / "one.csv", index=False)
+    for name in ("four", "one"):
+        command("predict", str(runs / "codes"), str(runs / f"{name}.csv"), "--out", str(runs / f"{name}.parquet"))
+    four, one = (pd.read_parquet(runs / f"{name}.parquet")["p_odd"] for name in ("four", "one"))
+    np.testing.assert_allclose(one[0], four[0], atol=1e-6)
+
+
+def test_tables_of_images(runs: Path, command: Any) -> None:
+    files = [runs / "photos" / name for name in ("sub/b.png", "a.png")]
+    for images, name in (([file.read_bytes() for file in files], "bytes"), ([str(file) for file in files], "paths")):
+        pd.DataFrame({"img": images, "id": ["u", "v"], "label": ["x", "x"]}).to_parquet(runs / f"{name}.parquet")
+        command("predict", str(runs / "images"), str(runs / f"{name}.parquet"), "--out", str(runs / "t.csv"))
+        found = pd.read_csv(runs / "t.csv")
+        assert dict(zip(found["id"], found["predicted"], strict=True)) == {"u": "light", "v": "dark"}
+
+
+def test_names_of_files_that_are_no_text(runs: Path, command: Any) -> None:
+    name = os.fsdecode(b"caf\xe9.png")
+    try:
+        (runs / "photos" / "sub" / name).write_bytes((runs / "photos" / "a.png").read_bytes())
+    except OSError:
+        pytest.skip("this disk has no such names")
+    command("predict", str(runs / "images"), str(runs / "photos" / "sub"), "--out", str(runs / "n.csv"))
+    (runs / "photos" / "sub" / name).unlink()
+    assert pd.read_csv(runs / "n.csv")["id"].tolist() == ["b.png", r"caf\udce9.png"]
+
+
 def test_images_folders_and_arrays(runs: Path, command: Any) -> None:
     out = runs / "i.csv"
     command("predict", str(runs / "images"), str(runs / "photos"), "--out", str(out))
@@ -84,7 +117,7 @@ def test_images_folders_and_arrays(runs: Path, command: Any) -> None:
         ("nowhere", ["photos"], "there is no"),
         ("table", ["rows.csv", "rows.parquet"], "give image files, or one of anything else"),
         ("table", ["x.npz"], "the data does not match the training set"),
-        ("images", ["rows.csv"], "inputs must be images (3, 8, 8), got a table"),
+        ("images", ["rows.csv"], "rows.csv has no column of images"),
     ],
 )
 def test_mistakes_are_one_sentence(runs: Path, command: Any, run: str, inputs: list[str], words: str) -> None:

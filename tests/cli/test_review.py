@@ -228,3 +228,12 @@ def test_a_taken_port_is_told(tmp_path: Path, command: Any) -> None:
         taken.listen()
         code, _, error = command("review", folder, "--port", str(taken.getsockname()[1]), "--no-browser", "--quiet")
     assert (code, "cannot be used" in error) == (2, True)
+
+
+def test_the_command_that_the_page_tells_names_the_label_column(tmp_path: Path, command: Any) -> None:
+    rows = "".join(f"{i},{i % 5},{'oak' if i % 5 > 2 else 'elm'}\n" for i in range(60))
+    Path("trees.csv").write_text(f"height,rings,the species\n{rows}")
+    assert command("audit", "trees.csv", "--label-column", "the species", "--out", "audit", "-q")[0] == 0
+    review = opened(Path("audit"), NO_OPTIONS)
+    review.close()
+    assert "trees.csv --label-column 'the species' --decisions audit --out CLEAN" in review.hint

@@ -34,6 +34,8 @@ LABELED: dict[str, tuple[Callable[[], object], str]] = {
     "fractional label": (lambda: LabeledData(X, [0, 0.5, 1]), "whole numbers, got 0.5 at row 1"),
     "nan label": (lambda: LabeledData(X, [0, np.nan, 1]), "got nan at row 1"),
     "missing text label": (lambda: LabeledData(X, np.array(["a", None, "b"], object)), "missing value at row 1"),
+    "NaN among texts": (lambda: LabeledData(X, ["a", float("nan"), "b"]), "missing value at row 1"),
+    "number among texts": (lambda: LabeledData(X, ["a", 1, "b"]), "mixes text (row 0) and numbers (row 1)"),
     "empty text label": (lambda: LabeledData(X, ["a", "", "b"]), "missing value at row 1"),
     "mixed labels": (lambda: LabeledData(X, np.array(["a", 1, "b"], object)), "mixes text (row 0) and numbers (row 1)"),
     "unknown text label": (lambda: LabeledData(X, ["cat", "dgo", "dog"], class_names=["cat", "dog"]), "mean 'dog'"),

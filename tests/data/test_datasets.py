@@ -353,6 +353,8 @@ def test_padding_and_mask() -> None:
     short = packed.packing.unpack(packed.take(torch.tensor([1])))
     assert isinstance(short, dict)
     assert short["input_ids"].tolist() == [[7, 1]]  # as long as the longest of the batch
+    alone = Packed.of({"input_ids": [[7, 1]]}, packed.packing)
+    assert alone.rows.equal(packed.take(torch.tensor([1])))  # what is padded is masked, also where all are alike
     longer = Packed.of({"input_ids": [[1, 2, 3, 4, 5]]}, packed.packing)
     assert longer.packing.unpack(longer.rows)["input_ids"].tolist() == [[1, 2, 3]]  # type: ignore[call-overload,index]
 

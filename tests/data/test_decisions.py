@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,9 @@ def test_suggestions_above_a_confidence(tmp_path: Path) -> None:
     table = {"id": ["a", "b", "c"], "split": ["train"] * 3, "label": ["x", "x", "y"], "suggested": ["y", "y", "y"]}
     pq.write_table(pa.table(table | {"confidence": pa.array([0.97, 0.9, 0.99], pa.float32())}), tmp_path / "l.parquet")
     assert suggestions(tmp_path / "l.parquet", 0.95) == {"a": Decision(RELABEL, "y", "x", "auto", split="train")}
+
+
+def test_any_csv_that_others_write_is_read(tmp_path: Path) -> None:
+    text = "id;note;label\n007;" + "x" * 200_000 + ";01\nNA;;True\n"
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    assert {id: one.label for id, one in decisions_of(tmp_path / "a.csv.gz").items()} == {"007": "01", "NA": "True"}

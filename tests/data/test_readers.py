@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from noiseproof.data import LazyImages, load, load_labels, load_pair, read_label_file
+from noiseproof.data import LabeledData, LazyImages, load, load_labels, load_pair, read_label_file
 from noiseproof.data.images import _jpeg_frame, decode_image
 from noiseproof.data.readers.label_files import split_spec
 from noiseproof.data.readers.unpickle import unpickle
@@ -390,6 +390,20 @@ def test_image_folder(make: Any) -> None:
     part = data.subset([3, 0])
     assert part.ids == ["dog/1.png", "cat/0.png"]
     assert load(root, limit=2).labels.tolist() == [0, 1]
+
+
+def test_names_that_are_no_text(make: Any) -> None:
+    root = make.folder("pets", {"dog": 2, "cat": 2})
+    try:
+        (root / "cat" / "0.png").rename(root / "cat" / os.fsdecode(b"caf\xe9.png"))
+    except OSError:
+        pytest.skip("this disk has no such names")
+    assert load(root).ids[1] == r"cat/caf\udce9.png"
+    (root / "dog").rename(root / os.fsdecode(b"d\xf6g"))
+    with pytest.raises(InputError, match=r"class_names holds 'd\\udcf6g' at row 1, which is no Unicode; rename it"):
+        load(root)
+    with pytest.raises(InputError, match=r"ids holds .* at row 1, which is no Unicode"):
+        LabeledData(np.eye(2), [0, 1], ids=["a", "\ud800"])
 
 
 def test_image_folder_with_splits(make: Any) -> None:

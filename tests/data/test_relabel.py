@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from noiseproof.data import load, load_pair
+from noiseproof.data import relabel as corrected
 from noiseproof.data.decisions import DROP, KEEP, RELABEL, Decision, Decisions, decisions_of
 from noiseproof.data.relabel import relabel
 from noiseproof.errors import InputError
@@ -210,3 +211,41 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "a.idx").write_bytes(b"\0\0\x08\x03" + bytes(60))
     with pytest.raises(InputError, match="another form"):
         relabel(tmp_path / "a.idx", decided, tmp_path / "b.idx")
+
+
+def test_labels_that_are_no_classes_are_named(tmp_path: Path) -> None:
+    decided = {"0": Decision(RELABEL, "1", "0")}
+    for labels, names, said in (
+        ([0, 1, 2], ["0", "1"], "has the label 2 at row 2, and no name for it"),
+        ([0, 1, 0.5], None, "y must hold whole numbers, got 0.5 at row 2"),
+    ):
+        more = {} if names is None else {"class_names": np.array(names)}
+        np.savez(tmp_path / "a.npz", x=np.eye(3), y=np.array(labels), **more)
+        with pytest.raises(InputError, match=said):
+            relabel(tmp_path / "a.npz", decided, tmp_path / "b.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_a_class_that_the_dictionary_lacks(tmp_path: Path) -> None:
+    labels = pa.array(["cat", "dog", "cat"]).dictionary_encode()
+    pq.write_table(
+        pa.table({"x": [1, 2, 3], "label": labels, "true_label": ["owl", "dog", "cat"]}), tmp_path / "a.parquet"
+    )
+    relabel(tmp_path / "a.parquet", {"0": Decision(RELABEL, "owl", "cat")}, tmp_path / "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet").column("label").to_pylist() == ["owl", "dog", "cat"]
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = {f"x_{part}": np.eye(4) for part in ("train", "test")}
+    np.savez(tmp_path / "a.npz", **sets, y_train=np.arange(4) % 2, y_test=np.arange(4) % 2)
+    write = corrected._write
+
+    def fail_at_the_test_set(labels: Any, path: Path, change: Any) -> None:
+        write(labels, path, change)
+        if labels.name == "y_test":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(corrected, "_write", fail_at_the_test_set)
+    with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
+        relabel(tmp_path / "a.npz", {"0": Decision(RELABEL, "1", "0")}, tmp_path / "b.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

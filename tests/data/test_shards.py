@@ -72,7 +72,7 @@ def test_labels_as_names_and_in_json(tmp_path: Path) -> None:
         ({"1.png": png(1), "2.cls": b"0"}, "x/1 has no label beside its image"),
         ({"1.cls": b"1"}, "x/1 has no image"),
         ({"1.png": png(1), "1.cls": b""}, "x/1.cls must hold a class"),
-        ({"1.png": png(1), "1.json": b"{}"}, "x/1.json is damaged"),
+        ({"1.png": png(1), "1.json": b"{}"}, r"x/1.json has no 'label' \(it holds nothing\); pass label_column"),
         ({"1.png": png(1)[:30], "1.cls": b"1", "2.png": png(2), "2.cls": b"0"}, "x/1 cannot be decoded"),
         ({"README": b"x"}, "holds no files such as 0001.jpg"),
     ],
@@ -80,3 +80,21 @@ def test_labels_as_names_and_in_json(tmp_path: Path) -> None:
 def test_bad_shards(tmp_path: Path, files: dict[str, bytes], words: str) -> None:
     with pytest.raises(InputError, match=words):
         load(shard(tmp_path / "x.tar", files))
+
+
+def test_a_test_set_may_lack_classes(tmp_path: Path) -> None:
+    shard(tmp_path / "train.tar", examples(0, 6))
+    shard(tmp_path / "test.tar", {name: one for name, one in examples(6, 12).items() if name[5] not in "69"})
+    train, test = load_pair(tmp_path)
+    assert test is not None
+    assert test.class_names == train.class_names == ("0", "1", "2")
+    shard(tmp_path / "test.tar", examples(6, 12, lambda i: (".cls", ("7", "2")[i % 2])))
+    with pytest.raises(InputError, match="the test set has 2 classes but the train set 3; relabel '7'"):
+        load_pair(tmp_path)
+
+
+def test_a_key_that_is_not_in_the_json(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", examples(0, 3, lambda i: (".json", json.dumps({"species": i}))))
+    with pytest.raises(InputError, match=r"0000.json has no 'label' \(it holds species\); pass label_column"):
+        load(path)
+    assert load(path, label_column="species").num_classes == 3

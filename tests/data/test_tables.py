@@ -21,6 +21,8 @@ from noiseproof.data import LabeledData
 from noiseproof.data.columns import read_column
 from noiseproof.data.encoders import MOST_VALUES
 from noiseproof.data.input_form import InputForm
+from noiseproof.data.readers import texts_of
+from noiseproof.data.readers.table_files import text_columns
 from noiseproof.data.table import Table, TableEncoder
 from noiseproof.errors import InputError
 from noiseproof.runs import checkpoint
@@ -174,6 +176,22 @@ def test_dates_know_year_week_and_hour() -> None:
     assert not features[3, 2:].any()
 
 
+def test_a_date_that_stands_for_never() -> None:
+    days = read_column("until", ["9999-12-31", None, "0001-01-01", "2024-12-31"], "date").values
+    assert days[[0, 2, 3]].tolist() == [2932896, -719162, 20088]
+    assert np.isnan(days[1])
+
+
+def test_a_series_of_texts_is_one() -> None:
+    texts = ["the cat sat", "a mat of old", "sang in spring", "old trees sang"]
+    for series in (pd.Series(texts, index=[7, 3, 1, 0]), pl.Series(texts), np.array(texts)):
+        assert (
+            LabeledData(series, [0, 1, 0, 1])
+            .take(torch.arange(4))
+            .equal(LabeledData(texts, [0, 1, 0, 1]).take(torch.arange(4)))
+        )
+
+
 WRONG: dict[str, tuple[Any, str]] = {
     "a column of lists": (pa.table({"a": [[1], [2]]}), r"column 'a' is of type list<.*>; give it as numbers"),
     "mixed": ({"a": [1, "x", object()]}, "column 'a' cannot be read .*; make its values of one kind"),
@@ -182,6 +200,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "nothing": ({"a": ["x", "y"], "b": [None, None]}, "the columns a, b hold nothing to learn from"),
     "empty": ({"a": []}, "the columns are empty|inputs is empty"),
     "text among numbers": ({"a": [*map(str, range(30)), "x"]}, r"column 'a' has the text 'x' at row 30 among numbers"),
+    "two of one name": ({"a": [1, 2], 1: [1, 2], "1": [3, 4]}, "the table has two columns named '1'; rename one"),
     "no date": ({"a": ["2024-01-01", "2024-01-02", "soon"]}, "column 'a' must be dates, got 'soon' at row 2"),
 }
 
@@ -327,6 +346,29 @@ def test_a_resumed_run_ends_with_the_same_bits(trained: tuple[Path, nf.FitResult
     other = LabeledData(frame(seed=3), labels_of(frame(seed=3)), kinds={"zip": "category"}).split(0.25)[0]
     with pytest.raises(InputError, match="was begun with data="):
         nf.fit("mlp", other, "elr", out=tmp_path / "a", resume=True, **settings)
+
+
+def test_what_is_text_in_training_is_text_in_other_files(tmp_path: Path) -> None:
+    """A CSV file of few rows may look like numbers, truths or gaps where the training set had texts."""
+    code = ["007", "X7", "NA", "07"] * 10
+    member = ["True", "maybe", "False", "True"] * 10
+    size = [1, 2, 3, 4] * 10
+    whole = pd.DataFrame({"code": code, "member": member, "size": size, "full": ["true", "false"] * 20})
+    labelled = whole.assign(label=["a", "b"] * 20)
+    labelled.to_csv(tmp_path / "x-train.csv", index=False)
+    labelled.iloc[[0, 3, 7]].to_csv(tmp_path / "x-test.csv", index=False)
+    kinds = {"size": "category"}
+    train = nf.load(tmp_path / "x-train.csv", kinds=kinds)
+    wanted = train.take(torch.tensor([0, 3, 7]))
+    assert texts_of(train) == ["code", "member"]  # 1 and true are read as they were
+    encoder = train.inputs.encoder  # type: ignore[union-attr]
+    assert text_columns(encoder.levels()) == ["code", "member"]
+    (tmp_path / "x-test.csv").rename(tmp_path / "y.csv")
+    apart = nf.load(tmp_path / "y.csv", kinds=kinds, texts=texts_of(train))
+    assert apart.encoded_by(encoder).take(torch.arange(3)).equal(wanted)
+    (tmp_path / "y.csv").rename(tmp_path / "x-test.csv")
+    beside = nf.load(tmp_path / "x-train.csv", split="test", kinds=kinds)
+    assert beside.encoded_by(encoder).take(torch.arange(3)).equal(wanted)
 
 
 def test_from_a_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +104,7 @@ def test_a_stroke_that_fails_leaves_nothing(store: Store) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from typing import Any
 from noiseproof.reviewing.store import Store, Wanted
 store = Store(Path(sys.argv[1]))
 for i in range(100000):
@@ -128,3 +131,19 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "decisions.sqlite").write_text("not a database, but long enough to look like one" * 20)
     with pytest.raises(InputError, match=r"decisions.sqlite cannot be opened"):
         Store(tmp_path)
+
+
+def test_a_decision_is_of_the_table_it_was_made_on(review: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The labels may be judged again while it is looked at: the rows of the new list are other examples."""
+    first, seen = review.items, []
+
+    def swapped(value: Any, end: int) -> bool:
+        review.items = copy.copy(first)
+        review.items.ids = first.ids[::-1]
+        seen.append(value)
+        return True
+
+    monkeypatch.setattr("noiseproof.reviewing.session._is_row", swapped)
+    review.decide([0], [0], "drop", "", stamp=0)
+    assert seen
+    assert [one.id for one in review.store.since(0)] == [first.ids[0]]

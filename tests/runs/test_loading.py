@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -125,3 +126,15 @@ def test_a_byte_that_changed_is_found_by_the_checksum(trained, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="its checksum is another"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_an_answer_that_is_none_is_refused(table):
+    values = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32) * 1e-3
+    inputs = pd.DataFrame({"a": values[:, 0], "b": ["x", "y"] * 20}) if table else values
+    result = fit("mlp", (inputs, values[:, 0] > 0), "ce", epochs=1)
+    inputs = inputs.assign(a=inputs["a"].where(np.arange(40) != 7, 3e38)) if table else inputs.copy()
+    if not table:
+        inputs[7] = 3e38
+    with pytest.raises(InputError, match=r"no answer to the input at row 7 \(1 such in all\)"):
+        result.predict(inputs)

@@ -6,11 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from noiseproof.data import LabeledData
 from noiseproof.runs.folder import RunFolder
-from noiseproof.runs.report import Section, settings, write_page
+from noiseproof.runs.report import Section, settings, suspects, write_page
 from noiseproof.training.fit import fit
 
 
@@ -68,3 +69,13 @@ def test_the_report_of_a_fit_says_its_settings(
     assert "<td>mlp(widths=[8]), 610 weights</td>" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     result.save(tmp_path / "elsewhere")  # no config.json
     assert "Settings" not in (tmp_path / "elsewhere/report.html").read_text(encoding="utf-8")
+
+
+def test_values_of_many_rows_are_not_read_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    data = LabeledData(values, (values[:, 0] > 0) ^ (np.arange(60) < 6))
+    found = fit("mlp(widths=[])", data, "ce", epochs=1).report
+    assert any(one["words"] for one in suspects(found, range(60)))
+    monkeypatch.setattr("noiseproof.runs.report._MOST", 60 * 3 - 1)
+    monkeypatch.setattr(data, "take", lambda rows: pytest.fail("it reads rows"))
+    assert not any(one["words"] for one in suspects(found, range(60)))

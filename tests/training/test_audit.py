@@ -11,6 +11,7 @@ import pytest
 
 import noiseproof as nf
 from noiseproof.cli.app import app
+from noiseproof.data.sources import Mapped
 from noiseproof.errors import InputError
 from noiseproof.runs.label_report import LabelReport
 
@@ -270,3 +271,11 @@ def test_a_decision_leaves_the_run_alone(predicted: tuple[np.ndarray, np.ndarray
     before = report.issues.sum()
     assert report.decide(top=3).issues.sum() == 3
     assert report.issues.sum() == before
+
+
+def test_inputs_that_are_not_in_memory_are_not_read_into_it_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.random.default_rng(0).random((40, 1, 8, 8)).astype(np.float32)
+    data = nf.LabeledData(Mapped(pixels), np.arange(40) % 2)
+    monkeypatch.setattr("noiseproof.training.audit._MOST_VALUES", pixels.size - 1)
+    with pytest.raises(InputError, match="holds all of them in memory, 2,559 values at most, got 2,560; pass features"):
+        nf.audit(data)

@@ -155,3 +155,12 @@ def test_a_part_with_more_wrong_labels_by_chance_does_not_raise_the_rate() -> No
         weights = run_audit._as_noisy(data.labels.numpy(), told, beside)
         share = 0.2 if beside else 0.3
         assert np.average(wrong[held_out], weights=weights) == pytest.approx(share, abs=0.02)
+
+
+def test_features_too_large_to_square() -> None:
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) * 1e30
+    data = nf.LabeledData(x, (x[:, 0] > 0).long())
+    assert others_say(data) == []
+    assert len(nf.fit("mlp", data, "ce", epochs=1).report) == 60
+    with pytest.raises(InputError, match=r"inputs must be finite, and below 1e\+18, row 0 is not"):
+        nf.audit(data)

@@ -21,7 +21,7 @@ from noiseproof.data.sources import Mapped
 from noiseproof.method import Batch, Method, Run
 from noiseproof.models import from_text
 from noiseproof.training import optimizers, setup
-from noiseproof.training.batches import Piece
+from noiseproof.training.batches import Batches, Piece
 from noiseproof.training.gradients import Gradients
 from noiseproof.training.interrupt import Signals
 from noiseproof.training.progress import Silent
@@ -175,3 +175,13 @@ def test_the_loop_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, augment: st
         loop.steps(Signals())
     assert loop.run.step == 3
     assert copies.waited == []
+
+
+def test_what_is_kept_on_the_device_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, normalize = LabeledData(torch.rand(8, 3, 4, 4), [0, 1] * 4), Normalize([0.0] * 3, [1.0] * 3)
+    held = []
+    for limit in (data.inputs.nbytes, data.inputs.nbytes - 1):
+        monkeypatch.setattr("noiseproof.training.batches._RESIDENT", limit)
+        batches = Batches(data, normalize, (lambda x, generator: x,), META, 0)
+        held.append(batches.take(torch.arange(2)).device == META)
+    assert held == [True, False]

@@ -11,13 +11,13 @@ from typing import Any
 
 from noiseproof.checks import choice, require
 from noiseproof.data.images import Progress
-from noiseproof.data.labeled import LabeledData
+from noiseproof.data.labeled import LabeledData, is_table
 from noiseproof.data.readers.base import MEMORY_LIMIT, Options, Splits, Unlabeled, first_bytes
 from noiseproof.data.readers.builtin import BUILTIN
 from noiseproof.data.readers.label_files import load_labels, read_label_file, relabel
 from noiseproof.errors import InputError, reason, shown
 
-__all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel"]
+__all__ = ["load", "load_labels", "load_pair", "read_label_file", "relabel", "texts_of"]
 
 # Each reader, a module with `find`, and what it reads, in the order in which they are asked. See base.py.
 READERS = {
@@ -48,6 +48,7 @@ def load(
     class_names: Sequence[str] | None = None,
     workers: int | None = None,
     decode: bool = True,
+    texts: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> LabeledData:
     """Read labelled data by name or from a path; the format is told by what is there.
@@ -78,6 +79,7 @@ def load(
         workers: processes that load the items of a dataset that is larger than `memory_limit`; by default one for each
             core, four at most; 0: none.
         decode: False leaves images in folders and tables encoded until they are taken, also below the memory limit.
+        texts: columns of a CSV file that are text, whatever they look like: those of its training set (`texts_of`).
         progress: called with (done, total) while images are decoded.
 
     Raises:
@@ -88,7 +90,7 @@ def load(
         require(spec is None or isinstance(spec, str), name, spec, "FILE:COLUMN, or None")
     options = Options(
         label_column, image_column, feature_columns, image_size, memory_limit, limit, labeled, class_names,
-        decode=decode, progress=progress, kinds=kinds, workers=workers,
+        decode=decode, progress=progress, kinds=kinds, workers=workers, texts=texts,
     )  # fmt: skip
     try:
         splits = _find(source)
@@ -114,13 +116,23 @@ def load_pair(source: Any, **options: Any) -> tuple[LabeledData, LabeledData | N
         test = load(source, split="test", **options) if "test" in _find(source) else None
     except Unlabeled:
         test = None
-    if test is not None and test.class_names != train.class_names:
-        extra = ", ".join(repr(c) for c in test.class_names if c not in train.class_names) or "the classes"
+    if test is None or test.class_names == train.class_names:
+        return train, test
+    if extra := ", ".join(repr(c) for c in test.class_names if c not in train.class_names):
         raise InputError(
             f"{source}: the test set has {test.num_classes} classes but the train set {train.num_classes}; "
             f"relabel {extra} or add it to the train set"
         )
-    return train, test
+    return train, test.recast(train.class_names)
+
+
+def texts_of(train: LabeledData) -> list[str]:
+    """The columns of a training set that are text: those of CSV files of the same kind must be read so, too."""
+    if not is_table(train.inputs):
+        return []
+    from noiseproof.data.readers.table_files import text_columns
+
+    return text_columns(train.inputs.levels())
 
 
 def _find(source: Any) -> Splits:

@@ -49,6 +49,7 @@ class Options:
     progress: Progress | None = None
     kinds: Mapping[str, str] | None = None  # of some columns
     workers: int | None = None  # processes that load the items of a dataset
+    texts: Sequence[str] = ()  # columns of CSV files that are text, whatever they look like
 
     def __post_init__(self) -> None:
         for name in ("label_column", "image_column"):
@@ -61,6 +62,7 @@ class Options:
                 raise InputError(f"pass image_column={self.image_column!r} or feature_columns, not both")
         require(self.progress is None or callable(self.progress), "progress", self.progress, "a function, or None")
         require(self.kinds is None or isinstance(self.kinds, Mapping), "kinds", self.kinds, "a dict, or None")
+        self.texts = texts("texts", self.texts)
         boolean("labeled", self.labeled)
         optional(integer, low=0)("workers", self.workers)
         boolean("decode", self.decode)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from noiseproof.data.input_checks import readable
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits
 from noiseproof.errors import InputError
@@ -87,7 +88,7 @@ def listed(root: Path, reference: Path) -> tuple[list[str], list[Path], list[int
 
 def image_ids(root: Path, files: list[Path]) -> list[str]:
     """The ids of images: their paths below `root`."""
-    return [file.relative_to(root).as_posix() for file in files]
+    return [readable(file.relative_to(root).as_posix()) for file in files]
 
 
 def _build(root: Path, files: list[Path], options: Options, labels: Any = None, **names: Any) -> LabeledData:

@@ -19,6 +19,7 @@ from typing import overload
 import numpy as np
 import pyarrow as pa
 
+from noiseproof.data.input_checks import readable
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, splits
 from noiseproof.errors import InputError, damage
@@ -132,7 +133,7 @@ def _index(paths: list[Path], options: Options) -> pa.Table:
                 shard.members = []  # type: ignore[attr-defined]  # else it keeps them all
                 _, dot, kind = member.name.rpartition("/")[2].partition(".")
                 if member.isfile() and dot:
-                    key = f"{path.stem}/{member.name[: len(member.name) - len(kind) - 1]}"
+                    key = readable(f"{path.stem}/{member.name[: len(member.name) - len(kind) - 1]}")
                     found.setdefault(key, {})[f".{kind.lower()}"] = (path, member.offset_data, member.size)
         for key, files in found.items():
             image = next((files[kind] for kind in IMAGES if kind in files), None)
@@ -159,7 +160,11 @@ def _label(key: str, files: dict[str, tuple[Path, int, int]], column: str) -> in
     content = _bytes(*files[kind])
     if kind == ".json":
         with damage(f"{key}.json is damaged"):
-            value = parse_json(content)[column]
+            told = parse_json(content)
+        if not isinstance(told, dict) or column not in told:
+            held = ", ".join(told) or "nothing" if isinstance(told, dict) else type(told).__name__
+            raise InputError(f"{key}.json has no {column!r} (it holds {held:.60}); pass label_column (--label-column)")
+        value = told[column]
     else:
         value = content.decode("utf-8", "replace").strip()
     if not isinstance(value, int | str) or value == "":

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv as writing
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from noiseproof.data.columns import read_column
 from noiseproof.data.readers.base import first_bytes
 from noiseproof.errors import InputError, damage
 
@@ -31,9 +35,9 @@ def is_csv(path: Path) -> bool:
     return named or (printable and any(separator in head.split(b"\n", 1)[0] for separator in b",;\t"))
 
 
-def read_tables(paths: Sequence[Path], columns: list[str] | None = None) -> pa.Table:
+def read_tables(paths: Sequence[Path], columns: list[str] | None = None, texts: Sequence[str] = ()) -> pa.Table:
     """Tables of one schema, read and stacked."""
-    tables = [read_table(path, columns) for path in paths]
+    tables = [read_table(path, columns, texts) for path in paths]
     names = tables[0].column_names
     for path, table in zip(paths, tables, strict=True):
         if set(table.column_names) != set(names):
@@ -48,13 +52,13 @@ def read_tables(paths: Sequence[Path], columns: list[str] | None = None) -> pa.T
         ) from error
 
 
-def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """One CSV or Parquet file, by what it begins with."""
+def read_table(path: Path, columns: list[str] | None = None, texts: Sequence[str] = ()) -> pa.Table:
+    """One CSV or Parquet file, by what it begins with; in CSV, the columns `texts` are text whatever they look like."""
     if not path.is_file():
         raise InputError(f"{path} does not exist; check the path")
     if not first_bytes(path, 1):
         raise InputError(f"{path} is empty; write or fetch it again")
-    table = _read_parquet(path, columns) if is_parquet(path) else _read_csv(path, columns)
+    table = _read_parquet(path, columns) if is_parquet(path) else _read_csv(path, columns, texts)
     for name in table.column_names:
         if table.column_names.count(name) > 1:
             raise InputError(f"{path} has two columns named {name!r}; rename one")
@@ -73,6 +77,23 @@ def column_names(path: Path) -> list[str]:
     return read_table(path).column_names
 
 
+def text_columns(levels: Mapping[str, Sequence[str]]) -> list[str]:
+    """Which columns of a training set, by the texts they held, must be read as text from other files, too.
+
+    What a column of a CSV file looks like depends on all of its rows: beside X77, 01234 and NA are texts; in a file
+    without it they would be a number and a gap.
+    """
+    return [name for name, texts in levels.items() if not texts or _must_be_text(texts)]
+
+
+def _must_be_text(texts: Sequence[str]) -> bool:
+    """Whether different texts, alone in a column, are text, or would not come back as they were."""
+    lines = io.StringIO()
+    writing.writer(lines).writerows([["text"], *([text] for text in texts)])
+    column = parse_csv(Path("texts"), read_all(io.BytesIO(lines.getvalue().encode()))).column(0)
+    return pa.types.is_string(column.type) or read_column("text", column, "category").levels != tuple(texts)
+
+
 def delimiter(header: str) -> str:
     """The separator of a CSV file: the one of comma, tab and semicolon its first line has most of, outside quotes."""
     return max(",\t;", key=re.sub('"[^"]*"', "", header).count)
@@ -87,20 +108,20 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pa.Table:
         return table
 
 
-def _read_csv(path: Path, columns: list[str] | None) -> pa.Table:
+def _read_csv(path: Path, columns: list[str] | None, texts: Sequence[str]) -> pa.Table:
     with damage(f"{path} is damaged", _REMEDY), pa.input_stream(path, compression="detect") as stream:
-        content = _read_all(stream)
-    return parse_csv(path, content, columns)
+        content = read_all(stream)
+    return parse_csv(path, content, columns, texts)
 
 
-def parse_csv(path: Path, content: pa.Buffer, columns: list[str] | None = None) -> pa.Table:
+def parse_csv(path: Path, content: pa.Buffer, columns: list[str] | None = None, texts: Sequence[str] = ()) -> pa.Table:
     """The content of a CSV file, which `path` is in errors."""
     try:
         header = bytes(re.match(rb"[^\n]*", content)[0]).decode("utf-8-sig")  # type: ignore[index]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
     parse = csv.ParseOptions(delimiter=delimiter(header), newlines_in_values=True)
-    convert = csv.ConvertOptions(include_columns=columns or [])
+    convert = csv.ConvertOptions(include_columns=columns or [], column_types=dict.fromkeys(texts, pa.string()))
     try:
         table = csv.read_csv(content, parse_options=parse, convert_options=convert)
     except pa.ArrowException as error:
@@ -111,7 +132,7 @@ def parse_csv(path: Path, content: pa.Buffer, columns: list[str] | None = None) 
     return table
 
 
-def _read_all(stream: pa.NativeFile) -> pa.Buffer:
+def read_all(stream: pa.NativeFile | IO[bytes]) -> pa.Buffer:
     """The rest of a stream, in memory that is Arrow's own.
 
     Its threads may let go of what `read_csv` was given after that has returned. To let go of memory of Python's they

@@ -24,7 +24,7 @@ from noiseproof.data.images import Encoded
 from noiseproof.data.labeled import LabeledData
 from noiseproof.data.readers import folder
 from noiseproof.data.readers.base import TEST_NAMES, Options, Splits, Unlabeled, classes, even_rows, splits
-from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_tables
+from noiseproof.data.readers.table_files import column_names, is_csv, is_parquet, read_table, read_tables
 from noiseproof.data.table import Table
 from noiseproof.errors import InputError, naming
 
@@ -81,7 +81,16 @@ def _word(word: str) -> re.Pattern[str]:
 
 def _read(paths: list[Path], reference: list[Path], options: Options) -> LabeledData:
     """Some tables as one; the labels of the `reference` tables, the train set, say which classes there are."""
-    return of_table(paths[0], read_tables(paths), options, None if paths == reference else reference)
+    if paths == reference:
+        return of_table(paths[0], read_tables(paths, texts=options.texts), options)
+    return of_table(paths[0], read_tables(paths, texts=[*options.texts, *_texts(reference)]), options, reference)
+
+
+def _texts(reference: list[Path]) -> list[str]:
+    """The columns of text of a train set in CSV: they are so in its test set, whatever they look like there."""
+    if is_parquet(reference[0]):
+        return []
+    return [field.name for field in read_tables(reference).schema if _is_text(field.type)]
 
 
 def of_table(path: Path, table: pa.Table, options: Options, reference: list[Path] | None = None) -> LabeledData:
@@ -200,6 +209,20 @@ def cells(path: Path, label: str | None) -> tuple[pa.Table, list[str]]:
     ids = example_ids(table, label)
     shown = [name for name in plain if name != label and name.lower() not in _NO_FEATURES]
     return table.select(shown), [str(one) for one in (range(table.num_rows) if ids is None else ids)]
+
+
+def images(path: Path) -> tuple[list[Any] | None, list[Encoded]]:
+    """The ids, if there are any, and the images of a table, still encoded; labels or not.
+
+    Raises:
+        InputError: it has no column of images.
+    """
+    table = read_table(path)
+    names = [name for name in table.column_names if name.lower() not in (*_NO_FEATURES, *LABEL_NAMES)]
+    image = _image_column(path, table.schema, names)
+    if image is None:
+        raise InputError(f"{path} has no column of images (its columns are {_listed(names)}); name one image")
+    return example_ids(table, None), _encoded(path, table.column(image), image, np.arange(table.num_rows))
 
 
 def _inputs(
