@@ -1,88 +1,115 @@
-"""Texts with wrong labels: RobustClassifier fitted to noisy labels against the same fitted to the right ones.
+"""Texts with wrong labels: RobustClassifier, as it comes, fitted to noisy labels against itself fitted to right ones.
 
-The texts are the fortunes that Debian ships (fortunes, fortunes-min): those of four topics of distinct voices. A column
-of texts becomes tf-idf. Each seed draws a test set of 30 %, and corrupts 30 % of the labels of the rest.
+Each seed draws a test set of 30 %, whose labels stay right, and corrupts 30 % of the labels of the rest. Results are
+added to results/texts.jsonl, and what is there already is not run again. The sets, of texts of five words or more:
 
-    python benchmarks/texts.py --folder /usr/share/games/fortunes --seeds 10,11,12,13,14
+    fortunes   those of four topics of distinct voices that Debian ships (fortunes, fortunes-min)
+    packages   the first lines of Debian's descriptions of packages, by section, of sections with 1,000 distinct ones
+               or more (apt-cache dumpavail > FILE)
+    foods      reviews of foods, great or not (small_fine_foods of the R package modeldata, r-cran-modeldata)
+    snippets   sentences of tweets, reviews and editorials, by where they are from: the files *_GroundTruth.txt in
+               additional_resources/hutto_ICWSM_2014.tar.gz of the source package of vaderSentiment 3.3.2
 
-With --snippets the texts are sentences of tweets, reviews and editorials, by where they are from: the files
-*_GroundTruth.txt in additional_resources/hutto_ICWSM_2014.tar.gz of the source package of vaderSentiment 3.3.2.
-
-    python benchmarks/texts.py --snippets hutto_ICWSM_2014 --seeds 20,21
+    python benchmarks/texts.py fortunes --at /usr/share/games/fortunes --seeds 30,31,32,33,34
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from common import ROOT, show
+from common import ROOT, Kept, show, spread
 from sklearn.model_selection import train_test_split
 
 import noiseproof as nf
 
-TOPICS = "definitions,knghtbrd,songs-poems,zippy"
+TOPICS = ("definitions", "knghtbrd", "songs-poems", "zippy")
+LEAST = 1000  # descriptions of a section
+Texts = tuple[list[str], list[str]]  # and their labels
 
 
-def read(folder: Path, topics: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """Fortunes of five words or more, and their topics."""
+def fortunes(folder: Path) -> Texts:
     texts, labels = [], []
-    for topic in topics:
+    for topic in TOPICS:
         found = (folder / topic).read_text(encoding="utf-8", errors="replace").split("\n%\n")
-        kept = [text.strip() for text in found if len(text.split()) >= 5]
-        texts += kept
-        labels += [topic] * len(kept)
-    return pd.DataFrame({"text": texts}), np.array(labels)
+        texts += [text.strip() for text in found]
+        labels += [topic] * len(found)
+    return texts, labels
 
 
-def asked(seeds: str) -> argparse.Namespace:
-    """The options: which texts, how noisy, and these seeds by default."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", default="/usr/share/games/fortunes")
-    parser.add_argument("--topics", default=TOPICS)
-    parser.add_argument("--snippets", type=Path)
-    parser.add_argument("--method", default="elr")
-    parser.add_argument("--noise", default="symmetric:0.3")
-    parser.add_argument("--seeds", default=seeds)
-    return parser.parse_args()
+def packages(file: Path) -> Texts:
+    found = {}
+    for one in file.read_text(encoding="utf-8", errors="replace").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in one.splitlines() if ": " in line and not line.startswith(" "))
+        if "Description" in fields and "Section" in fields:
+            found.setdefault(fields["Description"], fields["Section"])
+    found = {text: section for text, section in found.items() if len(text.split()) >= 5}
+    count = Counter(found.values())
+    kept = {text: section for text, section in found.items() if count[section] >= LEAST}
+    return list(kept), list(kept.values())
 
 
-def read_snippets(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    """Sentences of five words or more, and the file they are in."""
+def foods(folder: Path) -> Texts:
+    from tables import read
+
+    parts = [read(folder, "modeldata", name) for name in ("training_data", "testing_data")]
+    return [str(x) for part in parts for x in part["review"]], [str(x) for part in parts for x in part["score"]]
+
+
+def snippets(folder: Path) -> Texts:
     kept = []
     for path in sorted(folder.glob("*_GroundTruth.txt")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             parts = line.split("\t", 2)  # a number, a score, the sentence
-            if len(parts) == 3 and len(parts[2].split()) >= 5:
+            if len(parts) == 3:
                 kept.append((parts[2].strip(), path.name.split("_")[0]))
-    return pd.DataFrame({"text": [text for text, _ in kept]}), np.array([label for _, label in kept])
+    return [text for text, _ in kept], [label for _, label in kept]
+
+
+SETS = {"fortunes": fortunes, "packages": packages, "foods": foods, "snippets": snippets}
+
+
+def read_set(name: str, at: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Texts (n,) of five words or more, and their labels (n,)."""
+    kept = [(text, label) for text, label in zip(*SETS[name](at), strict=True) if len(text.split()) >= 5]
+    return np.array([text for text, _ in kept], dtype=object), np.array([label for _, label in kept])
+
+
+def accuracy(method: str | None, X: np.ndarray, y: np.ndarray, noise: str, seed: int) -> dict[str, float]:
+    """In %, on right labels, fitted to right labels and to wrong ones; and the processor seconds of the latter."""
+    train, test, right, truth = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
+    data = nf.noise.apply(nf.LabeledData(np.zeros((len(right), 1)), right), noise, seed=seed)
+    found = {}
+    for name, labels in (("right", right), ("noisy", np.array(data.class_names)[data.labels])):
+        began, model = time.process_time(), nf.RobustClassifier(method, random_state=seed)
+        model.fit(train.tolist(), labels)
+        found["seconds"] = time.process_time() - began
+        found[name] = 100 * model.score(test.tolist(), truth)
+    return found
 
 
 def main() -> None:
-    args = asked("10,11,12,13,14")
-    if not (args.snippets or Path(args.folder)).is_dir():
-        print(f"there is no {args.folder}; install fortunes, or pass --folder")
-        return
-    X, y = read_snippets(args.snippets) if args.snippets else read(Path(args.folder), args.topics.split(","))
-    rows = []
-    path = ROOT / "results" / "texts.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("--at", type=Path, required=True, help="the folder or file of the set")
+    parser.add_argument("--method", help="in place of the default")
+    parser.add_argument("--noise", default="symmetric:0.3")
+    parser.add_argument("--seeds", default="30,31,32,33,34")
+    args = parser.parse_args()
+    X, y = read_set(args.set, args.at)
+    kept = Kept(ROOT / "results" / "texts.jsonl")
+    found = []
     for seed in map(int, args.seeds.split(",")):
-        train, test, right, truth = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
-        data = nf.noise.apply(nf.LabeledData(np.zeros((len(right), 1)), right), args.noise, seed=seed)
-        given = {"right labels": right, "noisy labels": np.array(data.class_names)[data.labels]}
-        model = nf.RobustClassifier(args.method, kinds={"text": "text"}, random_state=seed)
-        rows.append([100 * model.fit(train, labels).score(test, truth) for labels in given.values()])
-        with open(path, "a") as file:
-            said = {"topics": "snippets" if args.snippets else args.topics, "noise": args.noise, "method": args.method}
-            file.write(json.dumps(said | {"seed": seed, "accuracy": rows[-1]}) + "\n")
-    found = np.array(rows)
-    gaps = found[:, 0] - found[:, 1]
-    cells = [f"{one.mean():.1f} ± {one.std(ddof=1):.1f}" for one in (*found.T, gaps)]
-    show(f"{len(y):,} texts, {args.noise}, {len(found)} seeds", ["right labels", "noisy labels", "gap"], [cells])
+        key = (args.set, args.method, args.noise, seed)
+        found.append(kept.get(key, lambda seed=seed: accuracy(args.method, X, y, args.noise, seed)))
+        print(seed, found[-1], flush=True)
+    cells = [spread([one[name] for one in found]) for name in ("right", "noisy")]
+    cells += [spread([one["right"] - one["noisy"] for one in found]), spread([one["seconds"] for one in found])]
+    title = f"{len(y):,} texts of {len(set(y))} classes, {args.noise}, {len(found)} seeds: accuracy on right labels"
+    show(title, ["fitted to right labels", "to noisy ones", "lost", "processor seconds"], [cells])
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ The texts and their features are those of texts.py; the model is scikit-learn's 
 classes count alike. C is the inverse of the penalty. "audit" drops the labels that `nf.audit` finds by five folds of
 the model with C = 0.01; "oracle" those that are wrong.
 
-    python benchmarks/texts_linear.py --folder /usr/share/games/fortunes --seeds 0,1
+    python benchmarks/texts_linear.py --at /usr/share/games/fortunes --seeds 0,1
 """
 
 from __future__ import annotations
 
+import argparse
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from common import show
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict, train_test_split
-from texts import asked, read
+from texts import read_set
 
 import noiseproof as nf
 
@@ -28,7 +29,7 @@ PENALTIES = (0.01, 0.03, 0.1, 1.0)
 
 def features(texts: Any, labels: np.ndarray, encoder: Any = None) -> tuple[csr_matrix, Any]:
     """tf-idf (n, d) of texts, as `fit` would see them, and what encodes others alike."""
-    data = nf.LabeledData(texts, labels.astype(str), kinds={"text": "text"})
+    data = nf.LabeledData(texts.tolist(), labels.astype(str))
     data = data if encoder is None else data.encoded_by(encoder)
     found = data.take(torch.arange(len(data)))
     return csr_matrix(found.numpy()), data.inputs.encoder
@@ -39,8 +40,12 @@ def model(penalty: float) -> LogisticRegression:
 
 
 def main() -> None:
-    args = asked("0,1")
-    texts, topics = read(Path(args.folder), args.topics.split(","))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--at", type=Path, default=Path("/usr/share/games/fortunes"))
+    parser.add_argument("--noise", default="symmetric:0.3")
+    parser.add_argument("--seeds", default="0,1")
+    args = parser.parse_args()
+    texts, topics = read_set("fortunes", args.at)
     found: dict[str, list[float]] = defaultdict(list)
     for seed in map(int, args.seeds.split(",")):
         train, test, right, truth = train_test_split(texts, topics, test_size=0.3, stratify=topics, random_state=seed)

@@ -42,6 +42,7 @@ from .methods.incv import INCV as INCV
 from .methods.jocor import JoCoR as JoCoR
 from .methods.joint import Joint as Joint
 from .methods.label_noise import LabelNoise as LabelNoise
+from .methods.left_out import LeftOut as LeftOut
 from .methods.mentornet import MentorNet as MentorNet
 from .methods.mixup import MixUp as MixUp
 from .methods.pes import PES as PES

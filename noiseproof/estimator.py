@@ -16,8 +16,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from noiseproof import checks
 from noiseproof.data import LabeledData
-from noiseproof.data.input_checks import columns_of
+from noiseproof.data.input_checks import TEXT, columns_of, texts_in
 from noiseproof.errors import InputError
+from noiseproof.methods.left_out import MOST_VALUES
 from noiseproof.runs.label_report import LabelReport
 from noiseproof.runs.result import FitResult
 from noiseproof.training.audit import audit
@@ -25,24 +26,34 @@ from noiseproof.training.fit import fit
 from noiseproof.training.setup import WIDE
 
 STEPS = 800  # of the optimizer, by default
-NETWORKS = ("mlp(widths=[])", "mlp")  # of model="auto": multinomial logistic regression; two hidden layers of 256
+METHOD, METHOD_OF_TEXTS = "elr(lam=1)", "left_out"  # by default
+NETWORKS = {"mlp(widths=[])": math.inf, "mlp": 40}  # of model="auto", and how many epochs each is given at most: two
+# hidden layers of 256 learn labels by heart in more, multinomial logistic regression does not
 FOLDS = 3  # to choose between them
 LARGE = 20_000  # rows, from which one of the folds tells enough
+
+
+def _default_method(data: LabeledData) -> str:
+    """By what the columns are, and whether their features fit into the memory that a regression is given."""
+    width = data.input_shape[0]
+    texts = "text" in data.inputs.encoder.kinds.values()  # type: ignore[union-attr]
+    return METHOD_OF_TEXTS if texts and width > WIDE and len(data) * width <= MOST_VALUES else METHOD
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):
     """Fit a network to labels that are partly wrong: `noiseproof.fit`, as scikit-learn has it.
 
-    X is an array of numbers (n, d), NaN where missing, or a DataFrame with categories, dates and texts, too
-    (docs/habits/table.md).
+    X is an array of numbers (n, d), NaN where missing, a DataFrame with categories, dates and texts, too
+    (docs/habits/table.md), or a list of texts.
 
     Args:
-        method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. The default is weaker
-            than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
+        method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. None: "left_out" of
+            texts, where a linear network sees thousands of features, if these fit into memory; else "elr(lam=1)",
+            weaker than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
         model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
             regression or two hidden layers, whichever agrees better with labels it did not see (three folds); of
             texts, logistic regression.
-        epochs: passes over the data; None: as many as make about 800 steps, 5 at least.
+        epochs: passes over the data; None: as many as make about 800 steps, 5 at least, and of "mlp" 40 at most.
         batch_size, lr, weight_decay: of the optimizer, SGD with a cosine schedule.
         class_weight: None, "balanced", or a dict from classes to weights.
         kinds: what columns are if not what they look like: {"zip": "category"}.
@@ -54,12 +65,12 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         n_features_in_, feature_names_in_: of X; the latter of a DataFrame.
         predictor_: the trained network with its preprocessing, which takes X as it is (`noiseproof.Predictor`).
         history_: a record for each epoch.
-        model_: the network that was chosen.
+        model_, method_: the network and the method that were chosen.
     """
 
     def __init__(
         self,
-        method: Any = "elr(lam=1)",
+        method: Any = None,
         model: Any = "auto",
         *,
         epochs: int | None = None,
@@ -89,6 +100,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustClassifier:
         """Fit to inputs X (n, d) and labels y (n,), of which some may be wrong; rows of weight 0 are left out."""
+        X = _as_table(X)
         columns, y = self._checked(X, y)
         weights = None
         if sample_weight is not None or self.class_weight is not None:
@@ -103,8 +115,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         if self.kinds is not None and not hasattr(X, "columns"):
             raise InputError("kinds are those of a table's columns, and X has no names; pass a DataFrame")
         kinds = self.kinds or {} if hasattr(X, "columns") else dict.fromkeys(columns, "number")
+        kinds = {TEXT: "text"} if isinstance(X, _Texts) else kinds
         data = LabeledData(columns, codes, weights=weights, class_names=names, kinds=kinds)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
+        self.method_ = _default_method(data) if self.method is None else self.method
         self.model_ = self._choose(data, seed) if isinstance(self.model, str) and self.model == "auto" else self.model
         result = self._fit(self.model_, data, seed)
         self.predictor_, self.history_ = result.predictor, result.history
@@ -113,6 +127,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (n, K), in the order of `classes_`."""
         check_is_fitted(self)
+        X = _as_table(X)
         columns = _columns(validate_data(self, X, reset=False, **_how_to_check(X)))
         names = self.predictor_.form.feature_names or ()  # by position, where scikit-learn lets names differ
         return self.predictor_.predict_proba(dict(zip(names, columns.values(), strict=True)))
@@ -133,7 +148,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
             folds: the data is cut in so many parts; each is judged by a classifier fitted to the others.
         """
         checks.integer("folds", folds, 2)
-        _, given = self._checked(X, y)
+        _, given = self._checked(_as_table(X), y)
         classes, codes = np.unique(given, return_inverse=True)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         fold = _folds(codes, folds, seed)
@@ -159,14 +174,15 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return _columns(X), y
 
-    def _fit(self, model: Any, data: LabeledData, seed: int) -> FitResult:
-        """`noiseproof.fit` with the settings of this estimator."""
+    def _fit(self, model: Any, data: LabeledData, seed: int, of: int | None = None, **more: Any) -> FitResult:
+        """`noiseproof.fit` with the settings of this estimator; for as many epochs as `of` rows would be given."""
         epochs = self.epochs
         if epochs is None:
-            epochs = max(5, math.ceil(STEPS / math.ceil(len(data) / self.batch_size)))
+            epochs = max(5, math.ceil(STEPS / math.ceil((of or len(data)) / self.batch_size)))
+            epochs = int(min(epochs, NETWORKS.get(model, math.inf) if isinstance(model, str) else math.inf))
         return fit(
-            model, data, self.method, epochs=epochs, batch_size=self.batch_size, lr=self.lr,
-            weight_decay=self.weight_decay, seed=seed, device=self.device,
+            model, data, self.method_, epochs=epochs, batch_size=self.batch_size, lr=self.lr,
+            weight_decay=self.weight_decay, seed=seed, device=self.device, audit_features="none", **more,
         )  # fmt: skip
 
     def _choose(self, data: LabeledData, seed: int) -> str:
@@ -174,14 +190,36 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         fold = _folds(data.labels.numpy(), FOLDS, seed)
         agreed = dict.fromkeys(NETWORKS, 0)
         if len(data) < 4 * FOLDS or data.input_shape[0] > WIDE:
-            return NETWORKS[0]
+            return next(iter(NETWORKS))
         for part in range(FOLDS if len(data) < LARGE else 1):
             train, held_out = data.subset(fold != part), data.subset(fold == part)
             held_out = held_out.encoded_by(train.inputs.encoder)  # type: ignore[union-attr]
             for model in NETWORKS:
-                guess = self._fit(model, train, seed).run.predict(held_out).argmax(dim=1)
+                result = self._fit(model, train, seed, len(data), eval_examples=0)
+                guess = result.run.predict(held_out).argmax(dim=1)
                 agreed[model] += int((guess == held_out.labels).sum())
         return max(agreed, key=agreed.__getitem__)
+
+
+class _Texts:
+    """A list, an array or a series of texts (n,) as a table of one column."""
+
+    columns = (TEXT,)
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts, self.shape = texts, (len(texts), 1)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, name: str) -> list[str]:
+        return self.texts
+
+
+def _as_table(X: Any) -> Any:
+    """Texts as a table; anything else as it is."""
+    found = texts_in(X.tolist() if getattr(X, "ndim", 0) == 1 else X)
+    return X if found is None else _Texts(found)
 
 
 def _how_to_check(X: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def cell(
     **more: Any,
 ) -> Cell:
     """A cell; `options` are the arguments of `fit`, its method among them; `more`: its sizes, what else it needs."""
-    fitted = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    fitted: dict[str, Any] = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
     fitted |= {"method": with_rates(fitted["method"])} if "method" in fitted else {}
     whole: Cell = {"data": data, "labels": labels, "size": None, "examples": None, "tested": None, "noise": noise}
     return whole | more | {"seed": seed, "method": method, "fit": fitted}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import warnings
 
@@ -18,7 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import noiseproof as nf
+from noiseproof import estimator
 from noiseproof.errors import InputError
+from noiseproof.training.fit import fit
 
 # A row of weight 2 meets other steps of the optimizer than two rows; scikit-learn lists the same of its stochastic
 # estimators (SGDClassifier, BaggingClassifier, …).
@@ -94,6 +97,51 @@ def test_frames_of_any_kind_of_column() -> None:
     np.testing.assert_array_equal(other.predict_proba(pl.from_pandas(X)), classifier.predict_proba(X))
     with pytest.raises(ValueError, match="names should match"):
         classifier.predict(X.rename(columns={"age": "years"}))
+
+
+def rhymes(n: int = 240) -> tuple[list[str], np.ndarray]:
+    """Sentences of made-up words, most of which two kinds have in common; more features than `WIDE`."""
+    rng = np.random.default_rng(0)
+    words = np.array(["".join(rng.choice([*"abcdefghiklmnoprstu"], 6)) for _ in range(300)])
+    kind = rng.integers(2, size=n)
+    chance = np.where(
+        (np.arange(300) < 100)[None] & (np.arange(300) % 2 == np.arange(2)[:, None]), 3.0, 1.0
+    )  # (2, 300)
+    texts = [" ".join(rng.choice(words, 25, p=chance[k] / chance[k].sum())) for k in kind]
+    return texts, np.array(["odd", "even"])[1 - kind]
+
+
+def test_texts_are_taken_as_they_are() -> None:
+    """A list, an array, a series and a column of a frame are the same; so many features have a method of their own."""
+    X, y = rhymes()
+    given = noisy(y, 0.2)
+    classifier = nf.RobustClassifier(epochs=10, random_state=0).fit(X, given)
+    assert (classifier.method_, classifier.model_) == ("left_out", "mlp(widths=[])")
+    assert classifier.n_features_in_ == 1
+    assert classifier.score(X, y) > 0.85 > (given == y).mean()
+    expected = classifier.predict_proba(X)
+    for form in (lambda x: np.array(x), pd.Series, lambda x: pd.DataFrame({"text": x})):
+        other = clone(classifier).fit(form(X), given)
+        np.testing.assert_array_equal(other.predict_proba(form(X)), expected)
+    assert clone(classifier).set_params(method="ce").fit(X, given).method_ == "ce"
+    assert nf.RobustClassifier(epochs=1, random_state=0).fit(*people()).method_ == "elr(lam=1)"
+    with pytest.raises(ValueError, match="length zero at row 1"):
+        classifier.fit(["a b c", " "], [0, 1])
+
+
+def test_a_network_is_chosen_by_as_many_epochs_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(estimator, "fit", lambda *a, **how: asked.append(how["epochs"]) or fit(*a, **how))
+    monkeypatch.setattr(estimator, "STEPS", 40)
+    monkeypatch.setattr(estimator, "NETWORKS", {"mlp(widths=[])": math.inf, "mlp": 6})
+    X, y = people()  # 200 rows: 4 steps, of two thirds of them 3
+    classifier = nf.RobustClassifier("ce", random_state=0).fit(X, y)
+    assert asked[:6] == [10, 6] * 3
+    for model, epochs in (("mlp", 6), ("mlp(widths=[])", 10), ("mlp(widths=[8])", 10)):
+        classifier.set_params(model=model).fit(X, y)
+        assert asked[-1] == epochs
+    classifier.set_params(model="mlp", epochs=7).fit(X, y)
+    assert asked[-1] == 7
 
 
 def test_weights_say_what_counts() -> None:

@@ -13,6 +13,8 @@ cost next to nothing. Both take a second where a network takes minutes, and no e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from noiseproof.auditing.blocks import blocks
@@ -21,6 +23,7 @@ from noiseproof.auditing.features import NEIGHBOURS, votes
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 LEADING = 128  # eigenvectors in which neighbours are looked for
 MOST_FEATURES = 2048  # a matrix of this size is decomposed
+MOST_WHOLE, RANK = 4096, 1024  # the same where it is asked for; how many eigenvectors are found of a larger one
 _BANK = 20_000  # examples among which neighbours are looked for
 _SHARP = 8.0  # scores lie within about 0..1; as logits, they are this times as large
 _LARGEST = 0.999  # of h: an example that alone decides what is said of it is not told apart from itself
@@ -32,18 +35,45 @@ def evidence(features: np.ndarray, labels: np.ndarray, num_classes: int, seed: i
     x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
     value, vector = np.linalg.eigh(x.T @ x / len(x))  # (F,), (F, F), rising
     x = x @ vector  # in the eigenvectors, where (1) is a division
-    said = np.exp(_SHARP * scores(x, np.maximum(value, 0), labels, num_classes))
-    return [said / said.sum(axis=1, keepdims=True), votes(near(x[:, -LEADING:], seed), labels, num_classes)]
+    said = as_probability(scores(x, np.maximum(value, 0), labels, num_classes))
+    return [said, votes(near(x[:, -LEADING:], seed), labels, num_classes)]
+
+
+def leading(x: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Centred features x (n, F) in their eigenvectors (n, r), and the variances (r,): the largest of them, if many."""
+    from sklearn.utils.extmath import randomized_svd
+
+    x = x - x.mean(axis=0)
+    n, width = x.shape
+    if min(n, width) > MOST_WHOLE:
+        u, root, _ = randomized_svd(x, RANK, n_iter=2, random_state=seed)
+        return u * root, root**2 / n
+    if width <= n:
+        value, vector = np.linalg.eigh(x.T @ x / n)
+        return x @ vector, np.maximum(value, 0)
+    value, u = np.linalg.eigh(x @ x.T / n)
+    value = np.maximum(value, 0)
+    return u * np.sqrt(n * value), value
+
+
+def as_probability(score: np.ndarray) -> np.ndarray:
+    """Class probabilities (n, K) of scores (n, K)."""
+    said = np.exp(_SHARP * score)
+    return said / said.sum(axis=1, keepdims=True)
 
 
 def scores(x: np.ndarray, value: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
     """s (n, K), Eq. (3), of features x (n, F) without correlations, whose variances are `value` (F,)."""
+    return regressed(x, value, np.eye(num_classes, dtype=np.float32)[labels], DECAYS)
+
+
+def regressed(x: np.ndarray, value: np.ndarray, y: np.ndarray, decays: Sequence[float] = DECAYS) -> np.ndarray:
+    """The same, of labels y (n, K) that may be shares of classes, with the best of these decays."""
     n = len(x)
-    y = np.eye(num_classes, dtype=np.float32)[labels]
     mean = y.mean(axis=0)
     slope = x.T @ (y - mean) / n  # (F, K)
     best, least = y, np.inf
-    for decay in DECAYS:
+    for decay in decays:
         inverse = (1 / (value + decay * value.mean() + 1e-12)).astype(np.float32)  # (F,)
         fitted = mean + x @ (inverse[:, None] * slope)  # Eq. (1)
         h = np.concatenate([1 / n + x[rows] ** 2 @ inverse / n for rows in blocks(*x.shape)])  # Eq. (2)

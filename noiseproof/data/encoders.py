@@ -20,7 +20,14 @@ MOST_VALUES = 64  # of a category that have a feature of their own; the others s
 LEAST_COUNT = 2  # rows of a value with a feature of its own
 _LENGTH = 5.0  # of a row of tf-idf
 MOST_TERMS = 4096  # of each kind, of a text column
-_RANGES = {"word": (1, 2), "char_wb": (2, 4)}  # how many words, or characters, make a term
+_TERMS: dict[str, dict[str, Any]] = {  # what makes a term, as scikit-learn has it
+    "word": {"analyzer": "word", "ngram_range": (1, 2)},
+    "char_wb": {
+        "analyzer": "char_wb",
+        "ngram_range": (2, 4),
+    },  # of models that were saved before pieces kept their case
+    "piece": {"analyzer": "char_wb", "ngram_range": (2, 4), "lowercase": False},
+}
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # of dates, in days
 
 
@@ -140,7 +147,7 @@ class Terms:
     That is the length of a row of 25 scaled numbers: one learning rate suits both.
     """
 
-    analyzer: str  # "word": words and pairs of words; "char_wb": two to four characters inside of words
+    analyzer: str  # "word": words and pairs of words; "piece": two to four characters inside of words, in their case
     terms: tuple[str, ...]
     idf: tuple[float, ...]
 
@@ -167,7 +174,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Text(Encoder):
-    """The words of a text, and pieces of its words, which tell its voice and forgive its spelling."""
+    """The words of a text, and pieces of its words in their case, which tell its voice and forgive its spelling."""
 
     kind = "text"
     words: Terms
@@ -175,7 +182,7 @@ class Text(Encoder):
 
     @classmethod
     def fit(cls, name: str, column: Column) -> Text:
-        return cls(name, Terms.fit("word", column.values), Terms.fit("char_wb", column.values))
+        return cls(name, Terms.fit("word", column.values), Terms.fit("piece", column.values))
 
     @property
     def width(self) -> int:
@@ -201,7 +208,7 @@ def from_state(state: dict[str, Any]) -> Any:
     if kind == "text":
         for name in ("words", "pieces"):
             parts[name] = Terms(**_with_tuples(parts[name]))
-            if len(set(parts[name].terms)) != len(parts[name].idf) or parts[name].analyzer not in _RANGES:
+            if len(set(parts[name].terms)) != len(parts[name].idf) or parts[name].analyzer not in _TERMS:
                 raise ValueError(f"{len(parts[name].terms)} terms, {len(parts[name].idf)} weights")
     return ENCODERS[kind](**parts)
 
@@ -213,9 +220,7 @@ def _with_tuples(state: dict[str, Any]) -> dict[str, Any]:
 def _vectorizer(analyzer: str, **options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(
-        analyzer=analyzer, ngram_range=_RANGES[analyzer], sublinear_tf=True, strip_accents="unicode", **options
-    )
+    return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **_TERMS[analyzer], **options)
 
 
 def _stacked(features: list[np.ndarray], n: int) -> np.ndarray:

@@ -294,6 +294,21 @@ def test_a_test_set_of_complete_numbers_is_encoded_as_the_training_set() -> None
     assert matched.take(torch.arange(2))[:, 1].tolist() == [0, 0]  # nothing is missing
 
 
+def test_pieces_of_words_keep_their_case_but_those_of_older_models() -> None:
+    loud = ["SO VERY LOUD", "so very loud", "VERY LOUD SO", "very loud so"]
+    encoder = LabeledData(loud, [0, 1, 0, 1]).inputs.encoder  # type: ignore[union-attr]
+    state = encoder.state()
+    assert {"LO", "lo"} <= set(state[0]["pieces"]["terms"])
+    assert "loud" in state[0]["words"]["terms"]
+    assert "LOUD" not in state[0]["words"]["terms"]
+    lower = [term == term.lower() for term in state[0]["pieces"]["terms"]]
+    for key in ("terms", "idf"):
+        state[0]["pieces"][key] = [one for one, keep in zip(state[0]["pieces"][key], lower, strict=True) if keep]
+    older = TableEncoder.from_state([state[0] | {"pieces": state[0]["pieces"] | {"analyzer": "char_wb"}}])
+    shouted, said = older.encode(Table.read({"text": loud[:2]}, kinds={"text": "text"}).columns)
+    assert torch.equal(shouted, said)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

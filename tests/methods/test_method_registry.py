@@ -154,6 +154,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "jocor": {"forget_rate": 0.2, "lam": 0.9, "warmup": 10},
     "joint": {"alpha": 0.8, "beta": 0.4, "memory": 10, "warmup": None},
     "label_noise": {"rate": 0.1, "anneal": "constant"},
+    "left_out": {"rounds": 3},
     "mentornet": {"percentile": 0.7, "decay": 0.9, "band": 1.0, "warmup": None, "dropout": 0.5},
     "mixup": {"alpha": 1.0},
     "pes": {"warmup": None},

@@ -30,9 +30,9 @@ FIT = [
         refine.ramp sce.alpha sce.beta sop_plus.consistency sop_plus.balance
     """),
     (COUNT, """
-        cores.warmup dmi.warmup pes.warmup incv.rounds joint.memory mentornet.warmup joint.warmup self_adaptive.warmup
-        t_revision.warmup co_teaching.warmup co_teaching_plus.warmup jocor.warmup dividemix.warmup forward.warmup
-        crust.warmup crust.every early_stop.patience
+        cores.warmup dmi.warmup pes.warmup incv.rounds left_out.rounds joint.memory mentornet.warmup joint.warmup
+        self_adaptive.warmup t_revision.warmup co_teaching.warmup co_teaching_plus.warmup jocor.warmup dividemix.warmup
+        forward.warmup crust.warmup crust.every early_stop.patience
     """),
     (POSITIVE, "dmi.scale co_teaching.exponent elr_plus.alpha dividemix.alpha mixup.alpha"),
     (BETWEEN, "incv.share mentornet.percentile"),

@@ -138,11 +138,6 @@ def test_a_running_loss_drops_the_rate_within_an_epoch(digits):
 def test_a_drop_by_loss_survives_a_resume(digits, tmp_path, kill):
     method = "label_noise(elr(lam=3))"
     settings = {"schedule": "anneal_on_loss(1.9, stop=1.2)", "epochs": 40, "lr": 0.02, "method": method}
-        "schedule": "anneal_on_loss(1.9, stop=1.2)",
-        "epochs": 40,
-        "lr": 0.02,
-        "method": "label_noise(elr(lam=3))",
-    }
     whole = run(digits, out=tmp_path / "whole", **settings)
     [at] = [record["annealed"] for record in whole.history if "annealed" in record]
     size = whole.run.step // whole.run.epoch
