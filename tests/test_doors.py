@@ -294,7 +294,7 @@ DOORS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     REPORT.to_html: ({"path": "report.html"}, {"path": [*NO_PATH, "\0", f"{__file__}/report.html"]}),
     REPORT.save: ({"folder": "audit"}, {"folder": [*NO_PATH, "\0", __file__]}),
     classified: ({}, {
-        "method": TRAINING["method"], "model": [5, "", "mlp(", "mlp(widths=[0])", lambda: 5],
+        "method": TRAINING["method"][1:], "model": [5, "", "mlp(", "mlp(widths=[0])", lambda: 5],
         "epochs": [*NO_NUMBER[1:], 0], "batch_size": [*NO_NUMBER, 0, 1], "lr": [*NO_NUMBER, 0],
         "weight_decay": [*NO_NUMBER, -1], "kinds": [5, "x", object(), {"zip": "number"}], "device": [5, "gpu"],
         "sample_weight": [[-1] * N],
