@@ -134,3 +134,10 @@ def test_the_share_and_its_interval() -> None:
     assert "| `p` | 10 | 8 | 80.0% | 49.0% to 94.3% |" in table({"p": found})
     assert "| all | 20 | 16 |" in table({"p": found, "q": found})
     assert table({"p": found}).count("survived: p/m.py:") == 2
+
+
+def test_a_virtual_environment_within_the_tree_is_imported_from() -> None:
+    from mutation.__main__ import elsewhere
+
+    own, installed = str(ROOT / "tests"), str(ROOT / ".venv/lib/site-packages")
+    assert elsewhere([own, installed, "/lib"], str(ROOT / ".venv")) == [installed, "/lib"]
