@@ -270,3 +270,30 @@ def test_pes_has_the_papers_epochs(make_run: MakeRun) -> None:
     selection = method.before_epoch(run)
     assert selection is not None
     assert method.chosen.nonzero().squeeze(1).tolist() == selection.index.tolist()
+
+
+def test_d2l_takes_the_dimension_of_1280_examples_at_most(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, sizes in ((1300, [128] * 10), (200, [100, 100]), (60, [60])):
+        asked: list[tuple[int, int]] = []
+        monkeypatch.setattr(
+            "noiseproof.methods.d2l.dimensionality",
+            lambda features, k, asked=asked: asked.append((len(features), k)) or torch.full((len(features),), 2.5),
+        )
+        run, method = make_run(n=n, epochs=20), D2L()
+        method.start(run)
+        assert method._dimension(run) == 2.5
+        assert asked == [(size, 20) for size in sizes]
+
+
+@pytest.mark.parametrize(("epochs", "window"), [(20, 5), (119, 5), (120, 6), (200, 10)])
+def test_d2l_has_windows_of_a_twentieth(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, epochs: int, window: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr("noiseproof.methods.d2l.turned", lambda one, window: asked.append((len(one), window)))
+    monkeypatch.setattr(D2L, "_dimension", lambda self, run: 1.0)
+    run, method = make_run(epochs=epochs), D2L()
+    method.start(run)
+    for run.epoch in range(2 * window + 2):
+        method.before_epoch(run)
+    assert asked == [(2 * window + 1, window), (2 * window + 2, window)]
