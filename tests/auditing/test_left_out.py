@@ -103,6 +103,12 @@ def test_neighbours_are_others_nearest_first(monkeypatch: pytest.MonkeyPatch) ->
     assert len(np.unique(some)) == 30
     assert some.shape == (90, left_out.NEIGHBOURS)
     assert not (some == np.arange(90)[:, None]).any()
+    np.testing.assert_array_equal(some, left_out.near(x, seed=0))
+    assert (some != left_out.near(x, seed=1)).any()
+    labels = np.arange(90) % 3
+    again = [left_out.evidence(x, labels, 3, **given)[1] for given in ({}, {"seed": 0}, {"seed": 1})]
+    np.testing.assert_array_equal(again[0], again[1])
+    assert (again[0] != again[2]).any()
     bank = np.unique(some)
     np.testing.assert_array_equal(some, bank[np.argsort(-cosine[:, bank], axis=1)[:, : left_out.NEIGHBOURS]])
 

@@ -316,3 +316,13 @@ def test_fifteen_bins_of_equal_width_the_last_with_its_end() -> None:
     np.testing.assert_allclose(found.said, [0.064, 0.07, 0.975])
     assert found.count.tolist() == [1, 1, 2]
     assert found.error == pytest.approx((0.064 + 0.93 + 2 * 0.025) / 4)
+
+
+def test_samples_are_those_of_seed_0_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posterior, "_SAMPLE", 100)
+    labels, _, p = world(n=300)
+    models = [posterior.fit(labels, [p], **given) for given in ({}, {"seed": 0}, {"seed": 1})]
+    np.testing.assert_array_equal(models[0].transition, models[1].transition)
+    assert (models[0].transition != models[2].transition).any()
+    ends = [posterior.rate_interval(labels, [p], models[0], 0.2, **given) for given in ({}, {"seed": 0}, {"seed": 1})]
+    assert ends[0] == ends[1] != ends[2]

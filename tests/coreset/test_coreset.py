@@ -413,3 +413,35 @@ def test_groups_may_be_empty_but_not_by_the_thousand() -> None:
     assert sorted(found.indices.tolist())[-1] == 3
     with pytest.raises(InputError, match="without large gaps, got 1008 for 4 rows"):
         facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1008]))
+
+
+@pytest.mark.parametrize("algorithm", ["sparse", "stochastic", "greedi"])
+def test_draws_are_those_of_seed_0_unless_another_is_given(algorithm: str) -> None:
+    features = make("normal", 300, 3, 0)
+    found = [facility_location(features, 30, algorithm=algorithm, **given).indices.tolist()
+             for given in ({}, {"seed": 0}, {"seed": 1})]  # fmt: skip
+    assert found[0] == found[1] != found[2]
+
+
+def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ε = 0.1; four parts, each by itself, in threads; a gibibyte of pairs, and a seed for each group."""
+    seen: list[algorithms.Problem] = []
+    for name in ("lazy", "sparse"):
+        monkeypatch.setattr(algorithms, name, lambda problem, name=name: seen.append(problem) or covered(problem, name))
+    ways: list[str] = []
+
+    def covered(problem: algorithms.Problem, name: str) -> greedy.Choice:
+        ways.append(name)
+        return greedy.covered_by(problem.x, np.arange(problem.k, dtype=np.int32), problem.cap)
+
+    features, groups = make("normal", 8, 2, 0), torch.arange(8) % 2
+    facility_location(features, 1, groups=groups, threads=1)
+    facility_location(features, 1, groups=groups, threads=6)
+    assert [(one.epsilon, one.parts, one.local, one.processes) for one in seen] == [(0.1, 4, True, 0)] * 4
+    assert [(one.memory, one.threads) for one in seen] == [(2**30, 1)] * 2 + [(2**29, 3)] * 2
+    assert ways == ["lazy"] * 4
+    draws = [one.generator.random() for one in seen[:2]]
+    assert draws == [np.random.default_rng([0, g]).random() for g in (0, 1)]
+    facility_location(torch.zeros(99_999, 1), 1)
+    facility_location(torch.zeros(100_000, 1), 1)
+    assert ways[4:] == ["lazy", "sparse"]

@@ -172,6 +172,8 @@ def test_a_matrix_is_inverted_up_to_a_condition_of_a_hundred(flip: float, taken:
         ([[1.0, 0.0], [1.1, -0.1]], "hold probabilities, got .* in row 1"),
         ([[1.0]], "K > 1"),
         ([[1.0, 0.0]], "K > 1"),
+        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "K > 1"),
+        ([0.5, 0.5], "K > 1"),
         ([[1, 0], [1, 0]], "a column 1 of zeros"),
         ([[1, 0], [0, 1]], None),
     ],

@@ -200,7 +200,7 @@ def test_t_revision(make_run: MakeRun) -> None:
 
 
 def test_incv_plans_its_rounds(make_run: MakeRun) -> None:
-    for epochs, plan in ((100, (4, 10)), (20, (4, 2)), (10, (2, 2)), (4, (2, 1))):
+    for epochs, plan in ((100, (4, 10)), (20, (4, 2)), (15, (2, 3)), (10, (2, 2)), (4, (2, 1)), (3, (2, 1))):
         assert INCV(build("ce"), rounds=2, share=0.4)._plan(make_run(epochs=epochs)) == plan
 
 

@@ -477,6 +477,7 @@ def test_the_prediction_is_believed_of_what_is_not_explained_away() -> None:
         (1.0, found, (p + found) / 2),
         (-math.sqrt(0.5), found * 0.1, 0.75 * p + 0.25 * found),
         (1.3, torch.zeros(2, 3), (p + torch.tensor([0.0, 0.5, 0.5])) / 2),
+        (1.0, torch.tensor([[9.0, 1.2, 0.5]] * 2), (p + torch.tensor([0.0, 0.8, 0.2])) / 2),  # v² is 1 at most
     ):
         beliefs = noise_model(torch.full((2,), u), v).beliefs(p, label)
         torch.testing.assert_close(beliefs.soft_label, expected)
