@@ -141,3 +141,16 @@ def test_a_virtual_environment_within_the_tree_is_imported_from() -> None:
 
     own, installed = str(ROOT / "tests"), str(ROOT / ".venv/lib/site-packages")
     assert elsewhere([own, installed, "/lib"], str(ROOT / ".venv")) == [installed, "/lib"]
+
+
+def test_a_mistake_that_keeps_a_module_from_being_imported_is_left_to_a_new_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "LIMIT = [3][0]\n"
+    (tmp_path / "noiseproof").mkdir()
+    (tmp_path / "noiseproof/odd_limit.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path / "noiseproof")
+    monkeypatch.setattr(live, "_name", lambda path: Path(path).stem)
+    functions = live.Functions(tmp_path, ("noiseproof",))
+    [beyond] = [one for one in mutants("noiseproof/odd_limit.py", source.encode()) if one.after == "(1)"]
+    assert not functions.mutate(beyond)
