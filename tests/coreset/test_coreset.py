@@ -14,6 +14,7 @@ from reference import facility_location as slow
 from torch import Tensor
 
 from noiseproof.coreset import ALGORITHMS, Coreset, algorithms, facility_location, greedy, kernels
+from noiseproof.coreset.facility import group_sizes
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.coreset.scaling import Points, scaled
 from noiseproof.errors import InputError
@@ -445,3 +446,58 @@ def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPat
     facility_location(torch.zeros(99_999, 1), 1)
     facility_location(torch.zeros(100_000, 1), 1)
     assert ways[4:] == ["lazy", "sparse"]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "count", "sample"), [(1000, 50, 5, 80), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)]
+)
+def test_the_first_picks_of_sparse_come_from_a_sample(
+    n: int, k: int, count: int, sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 200 points, two at least, from sixteen times as many."""
+    calls: list[tuple[int, int, int]] = []
+
+    def watched(x: Any, k: int, cap: int, *, seeds: Any = None, **options: Any) -> greedy.Choice:
+        calls.append((x.shape[1], k, 0 if seeds is None else len(seeds)))
+        return greedy.greedy(x, k, cap, seeds=seeds, **options)
+
+    monkeypatch.setattr(algorithms, "greedy", watched)
+    found = facility_location(make("normal", n, 2, 0), k, algorithm="sparse")
+    assert len(found.indices) == k
+    assert calls == [(sample, count, 0), (n, k, count)]
+
+
+@pytest.mark.parametrize(("epsilon", "size"), [(None, 24), (0.5, 7)])
+def test_stochastic_picks_the_best_of_so_many(
+    epsilon: float | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """⌈100/10 · log(1/ε)⌉, ε = 0.1 by default."""
+    sizes, pick = set(), kernels.pick_from_samples
+
+    def watched(cells: Any, keys: Any, pool: Any, draws: Any, size: int, *rest: Any) -> None:
+        sizes.add(size)
+        assert len(draws) == (rest[2] - rest[1]) * size
+        pick(cells, keys, pool, draws, size, *rest)
+
+    monkeypatch.setattr(kernels, "pick_from_samples", watched)
+    facility_location(make("normal", 100, 2, 0), 10, algorithm="stochastic", epsilon=epsilon)
+    assert sizes == {size}
+
+
+def test_the_parts_of_greedi_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    solve = algorithms.solve_part
+
+    def watched(part: Any, **options: Any) -> Any:
+        given.append((len(part), options["k"], options["local"], options["memory"]))
+        return solve(part, **options)
+
+    monkeypatch.setattr(algorithms, "solve_part", watched)
+    facility_location(make("normal", 30, 2, 0), 4, algorithm="greedi", memory=3001, threads=1)
+    assert given == [(8, 4, True, 750), (8, 4, True, 750), (7, 4, True, 750), (7, 4, True, 750)]
+
+
+def test_shares_are_rounded_and_one_at_least() -> None:
+    assert group_sizes(0.25, [0, 1, 2, 9, 10, 11]) == [0, 1, 1, 2, 3, 3]
+    assert group_sizes(1.0, [3, 0]) == [3, 0]
+    assert group_sizes(2, [2, 5]) == [2, 2]
