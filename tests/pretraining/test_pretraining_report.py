@@ -115,16 +115,13 @@ def test_neighbours_are_framed_by_agreement(tmp_path):
     queries = torch.eye(4)[[1, 0, 1]]
     report.plot_neighbours(queries, asked, bank, known, tmp_path / "n.png", rows=2, columns=2)
     picture = np.asarray(Image.open(tmp_path / "n.png").convert("RGB"))
-    side = 8 * 8 + 4 * report.FRAME
-    assert picture.shape == (2 * side, 3 * side + report.GAP, 3)
+    side, gap = 8 * 8 + 2 * 2 * 3, 16  # two frames of three pixels, and what lies between
+    assert picture.shape == (2 * side, 3 * side + gap, 3)
     colour = {name: tuple(round(255 * one) for one in to_rgb(getattr(report, name))) for name in ("GREEN", "RED")}
-    frames = [
-        [tuple(picture[row * side + report.FRAME, report.GAP + column * side + side // 2]) for column in (1, 2)]
-        for row in (0, 1)
-    ]
+    frames = [[tuple(picture[row * side + 3, gap + column * side + side // 2]) for column in (1, 2)] for row in (0, 1)]
     assert frames == [[colour["GREEN"], colour["RED"]], [colour["GREEN"], colour["GREEN"]]]
     shades = [
-        [int(picture[row * side + side // 2, report.GAP + column * side + side // 2, 0]) for column in (1, 2)]
+        [int(picture[row * side + side // 2, gap + column * side + side // 2, 0]) for column in (1, 2)]
         for row in (0, 1)
     ]
     assert shades == [[0, 40], [80, 120]]  # the first two of the bank, then the next two
