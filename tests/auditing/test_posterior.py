@@ -292,6 +292,9 @@ def test_where_a_label_is_called_wrong() -> None:
     assert decision.best_f1(np.array([0.2, 1.0, 0.9])).tolist() == [False, True, True]
     assert decision.with_precision(np.full(3, 0.5), 0.5).all()
     assert decision.with_recall(np.full(2, 0.5), 0.5).sum() == 1
+    for off, forgiven in ((8e-10, True), (1.5e-9, False)):  # rounding, of a billionth
+        assert decision.with_precision(np.array([0.5 - off]), 0.5).any() == forgiven
+        assert decision.with_recall(np.full(2, 0.5), 0.5 * (1 + off)).sum() == (1 if forgiven else 2)
 
 
 def test_decisions_by_precision_recall_and_number() -> None:
