@@ -210,3 +210,18 @@ def test_where_too_near_and_too_far_begin() -> None:
         assert bool(off_topic(far)[-1]) is found
     assert not off_topic(np.ones((9, 2))).any()
     assert not off_topic(np.zeros((9, 2))).any()
+
+
+@pytest.mark.parametrize("near", [neighbours_in_table, neighbours_of])
+def test_where_most_rows_are_copies_the_others_are_no_strangers(near: Any) -> None:
+    """Twenty things of which there are thirty each, four hundred others, and one that is far from all of them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1001, 4)) + 6
+    x[:600] = np.repeat(x[:20], 30, axis=0)
+    x[1000] = [-90, 90, -90, 90]
+    labels = np.zeros(1001, int)
+    labels[[5, 605]] = 1  # a copy with another label; one that has none
+    distance, at = near(x)
+    assert off_topic(distance).nonzero()[0].tolist() == [1000]
+    assert near_duplicates(distance, at, labels).tolist() == [0] * 30 + [-1] * 971
+    assert not off_topic(distance[:600]).any()

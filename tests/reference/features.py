@@ -43,7 +43,7 @@ def votes(at: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 def near_duplicates(distance: np.ndarray, at: np.ndarray, labels: np.ndarray) -> list[int]:
     """Groups of what hangs together within a tenth of the usual distance, where labels differ; −1 elsewhere."""
-    limit = 0.1 * statistics.median(row[0] for row in distance)
+    limit = max(0.1 * statistics.median(row[0] for row in distance), 1e-6)
     group = list(range(len(labels)))
     for _ in labels:  # as often as it may take for the lowest number to come round
         for i, (far, near) in enumerate(zip(distance, at, strict=True)):
