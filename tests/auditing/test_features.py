@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.ensemble
+import sklearn.linear_model
 from reference import features as twin
 
 from noiseproof.auditing import features as module
@@ -225,3 +226,26 @@ def test_where_most_rows_are_copies_the_others_are_no_strangers(near: Any) -> No
     assert off_topic(distance).nonzero()[0].tolist() == [1000]
     assert near_duplicates(distance, at, labels).tolist() == [0] * 30 + [-1] * 971
     assert not off_topic(distance[:600]).any()
+
+
+def test_a_regression_of_fifty_thousand_examples_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Model:
+        classes_ = np.array([0, 1])
+
+        def __init__(self, **options: Any) -> None:
+            made.append(options)
+
+        def fit(self, x: np.ndarray, y: np.ndarray) -> Model:
+            made[-1]["n"] = len(x), len(y)
+            return self
+
+        def predict_proba(self, x: np.ndarray) -> int:
+            return len(x)
+
+    monkeypatch.setattr(sklearn.linear_model, "LogisticRegression", Model)
+    labels = np.arange(50_002) % 2
+    for rest, n in ((np.arange(50_001), 50_000), (np.arange(49_999), 49_999)):
+        assert module._linear(np.ones((50_002, 1)), labels, 0.1, 0, rest, np.arange(3))[1] == 3
+        assert made.pop() == {"C": 1 / (0.1 * n), "max_iter": 300, "tol": 1e-3, "n": (n, n)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from reference import left_out as twin
 from reference.features import softmax, votes
 
@@ -118,3 +119,16 @@ def test_columns_that_say_nothing_or_more_columns_than_rows() -> None:
     wide = np.concatenate([x, np.ones((40, 3)), np.random.default_rng(0).normal(size=(40, 60))], axis=1)
     for said in left_out.evidence(wide, labels, 3):
         assert np.isfinite(said).all()
+
+
+def test_neighbours_are_looked_for_among_twenty_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def nearest(queries: torch.Tensor, bank: torch.Tensor, k: int) -> tuple[None, torch.Tensor]:
+        asked.append((len(queries), len(bank), k))
+        return None, torch.arange(k).repeat(len(queries), 1)
+
+    monkeypatch.setattr("noiseproof.auditing.neighbours.nearest", nearest)
+    for n in (19_999, 20_001):
+        left_out.near(np.ones((n, 1)))
+    assert asked == [(19_999, 19_999, 21), (20_001, 20_000, 21)]

@@ -153,6 +153,16 @@ def test_samples_are_random_rows_and_no_more_than_there_is_time_for(monkeypatch:
 
     assert len(rows(20_000, 2)) == len(rows(20_001, 2)) == 20_000
     assert rows(20_000, 2) == rows(20_000, 2) != rows(20_000, 2, seed=1)
+
+    class Wide:
+        """33,554,432 values are taken at most."""
+
+        shape = 30_000, 6710
+
+        def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+            return np.zeros(1)
+
+    assert len(posterior._sample([Wide()], 0)[0]) == 5000  # type: ignore[list-item]
     monkeypatch.setattr(posterior, "_SAMPLE_VALUES", 4000)
     assert [len(rows(3000, K)) for K in (2, 3, 400)] == [2000, 1333, 1000]
     assert posterior._few(np.empty((1, 64))) == slice(0, 4096)
