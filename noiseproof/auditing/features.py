@@ -135,7 +135,7 @@ def near_duplicates(distance: np.ndarray, at: np.ndarray, labels: np.ndarray) ->
     rows = np.repeat(np.arange(n), near.sum(axis=1))
     graph = csr_array((np.ones(len(rows), np.int8), (rows, at[near])), (n, n))
     _, group = connected_components(graph, directed=False)
-    first = np.full(group.max() + 1, -1)
+    first = np.empty(group.max() + 1, labels.dtype)
     first[group[::-1]] = labels[::-1]  # of each group the label of one of its members
     mixed = np.zeros(len(first), bool)
     mixed[group[labels != first[group]]] = True

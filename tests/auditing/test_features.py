@@ -145,7 +145,7 @@ def test_trees_are_few_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_neighbours_in_a_table_by_spreads_of_which_three_count(sign: int) -> None:
     rng = np.random.default_rng(1)
-    features = rng.normal(size=(60, 2)) * [1, 1000]
+    features = rng.normal(size=(60, 3)) * [1, 1000, 1e-6]  # the last of them hardly varies, and counts by half
     features[:3, 0] = np.array([30, 40, 50]) * sign
     z = np.clip((features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6), -3, 3)
     apart = np.linalg.norm(z[:, None] - z, axis=2) + np.diag(np.full(60, np.inf))  # (n, n)

@@ -258,3 +258,11 @@ def test_no_label_is_impossible_and_not_all_are_wrong() -> None:
     right = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
     found = raised(right, np.array([0, 0, 2]), 0.99)
     assert 1 - found[[0, 1, 2], [0, 0, 2]].mean() == pytest.approx(0.95, abs=1e-6)
+
+
+def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: MakeRun) -> None:
+    run, method = make_run(n=2, num_classes=2), Auto()
+    method.start(run)
+    run.data.labels = torch.tensor([0, 0])
+    found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
+    np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)

@@ -142,6 +142,7 @@ def test_pictures_fit_a_page(figures, tmp_path):
     loss, accuracy = figures[0].axes
     assert [line.get_linewidth() for line in (*loss.lines, *accuracy.lines)] == [1.6, 1.6, 1.0, 1.6, 1.0]
     assert [line.get_linestyle() for line in accuracy.lines] == ["-", ":", "-", ":"]
+    assert all(axis.yaxis.get_gridlines()[0].get_visible() for axis in (loss, accuracy))
     assert not accuracy.get_legend().get_frame_on()
     features = torch.randn(2001, 3, generator=torch.Generator().manual_seed(1))
     report.plot_embedding(features, LabeledData(features, torch.arange(2001) % 2), tmp_path / "plane.png")
