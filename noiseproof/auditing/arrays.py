@@ -97,7 +97,7 @@ def parse_predictions(pred_probs: Any, labels: np.ndarray, name: str = "pred_pro
         warnings.warn(
             f"{name} agrees with all {n:,} labels: it looks like predictions of examples that were trained on, which "
             "find no wrong label; pass out-of-sample predictions, e.g. of cross-validation",
-            stacklevel=4,
+            stacklevel=3,
         )
     return array
 

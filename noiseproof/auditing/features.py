@@ -20,6 +20,7 @@ NEIGHBOURS = 20
 _TINY = 1e-6  # the probability of a class that a model has not seen
 _MOST = 50_000  # examples a linear model is fitted to
 _DUPLICATE = 0.1  # of the usual distance to the nearest neighbour: closer ones show the same thing
+_SAME = 1e-6  # a distance of spreads, or 1 − cos, that may be rounding: copies
 _OUTLIER = 5.0  # usual deviations above the usual distance to the neighbours
 
 
@@ -123,17 +124,18 @@ def votes(at: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
 def near_duplicates(distance: np.ndarray, at: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(n,) int32: the number of the group of near-duplicates whose labels differ, −1 of all other examples.
 
-    Near are neighbours within a tenth of the usual (median) distance to the nearest; groups are what hangs together.
+    Near are neighbours within a tenth of the usual (median) distance to the nearest, and copies, also where most have
+    one; groups are what hangs together.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     n = len(labels)
-    near = distance <= _DUPLICATE * np.median(distance[:, 0])
+    near = distance <= max(_DUPLICATE * np.median(distance[:, 0]), _SAME)
     rows = np.repeat(np.arange(n), near.sum(axis=1))
     graph = csr_array((np.ones(len(rows), np.int8), (rows, at[near])), (n, n))
     _, group = connected_components(graph, directed=False)
-    first = np.full(group.max() + 1, -1)
+    first = np.empty(group.max() + 1, labels.dtype)
     first[group[::-1]] = labels[::-1]  # of each group the label of one of its members
     mixed = np.zeros(len(first), bool)
     mixed[group[labels != first[group]]] = True
@@ -142,8 +144,14 @@ def near_duplicates(distance: np.ndarray, at: np.ndarray, labels: np.ndarray) ->
 
 
 def off_topic(distance: np.ndarray) -> np.ndarray:
-    """(n,) bool: examples far from all others, by the distances to their neighbours (n, k)."""
-    far = np.log(distance.mean(axis=1) + 1e-12)
-    middle = np.median(far)
-    spread = 1.4826 * np.median(np.abs(far - middle)) + 1e-12  # of a normal distribution, its deviation
+    """(n,) bool: examples far from all others, by the distances to their neighbours (n, k).
+
+    What is usual is told by those that lie not among copies of themselves, which may be most of a table.
+    """
+    far = np.log(np.maximum(distance.mean(axis=1), _SAME))
+    usual = far[far > np.log(_SAME)]
+    if not len(usual):
+        return np.zeros(len(far), bool)
+    middle = np.median(usual)
+    spread = 1.4826 * np.median(np.abs(usual - middle)) + 1e-12  # of a normal distribution, its deviation
     return far > middle + _OUTLIER * spread

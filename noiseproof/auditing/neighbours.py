@@ -17,7 +17,7 @@ from noiseproof import checks
 from noiseproof.errors import InputError
 
 _BLOCK = 2**24  # similarities held at once
-_COLUMNS = 2**16  # of the bank, at most, in a block
+_COLUMNS = 2**16  # of the bank, at most, in a block: no more than there are similarities
 
 
 def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False
     values = queries.new_empty(m, k)
     positions = torch.empty(m, k, dtype=torch.int64, device=queries.device)
     width = min(n, _COLUMNS)
-    height = max(1, _BLOCK // width)
+    height = _BLOCK // width
     for top in range(0, m, height):
         rows = slice(top, top + height)
         near = []  # in each block of columns

@@ -84,8 +84,9 @@ class NoiseModel:
         return _other(self.posterior(parts, labels), labels)
 
     def is_sure(self, parts: Sequence[np.ndarray]) -> bool:
-        """Whether it is sure of the class of anybody, or next to nobody."""
-        return bool((self.right(parts).max(axis=1) >= HALF).mean() >= 0.01)
+        """Whether it is sure of the class of anybody, or next to nobody; of two classes the likelier has ½ anyway."""
+        bound = max(HALF, _above_chance(len(self.transition)))
+        return bool((self.right(parts).max(axis=1) >= bound).mean() >= 0.01)
 
     def _right(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         reach = float(self.exponents.sum())
@@ -137,7 +138,7 @@ def _rounds(
     def raise_(rows: slice) -> None:
         r[rows] = _normalized(_raised(log_r[rows], b, reach))
 
-    T, b, before, bound = np.eye(K), 1.0, None, 1 / K + SOME * (1 - 1 / K)
+    T, b, before, bound = np.eye(K), 1.0, None, _above_chance(K)
     in_threads(raise_, n, K)
     for _ in range(rounds):
         before = T = transition(r, labels, truth, sure, least, bound, before)
@@ -145,6 +146,11 @@ def _rounds(
         b, bound = _sharpness(log_r[few], T.T[labels[few]]), HALF
         in_threads(raise_, n, K)
     return T, b, r
+
+
+def _above_chance(num_classes: int) -> float:
+    """A tenth of the way from 1/K to 1."""
+    return 1 / num_classes + SOME * (1 - 1 / num_classes)
 
 
 def transition(

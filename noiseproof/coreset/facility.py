@@ -120,7 +120,7 @@ def facility_location(
         points = scaled(rows[members[g]])
         problem = algorithms.Problem(
             points.x, points.cap, sizes[g], **options, generator=np.random.default_rng([seed, g]),
-            memory=memory // at_once, threads=max(1, threads // at_once), tick=tick,
+            memory=memory // at_once, threads=threads // at_once, tick=tick,
         )  # fmt: skip
         name = algorithm if algorithm != "auto" else "lazy" if problem.n < _MANY else "sparse"
         choice: Choice = getattr(algorithms, name)(problem)

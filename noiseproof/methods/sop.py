@@ -137,7 +137,8 @@ class SparseOverParameterization(NoiseOptions, Method):
         own = slice(distributed.rank(), None, distributed.world()) if len(self.noise.v) < len(run.data) else slice(None)
         explained = self.noise.explained(run.data.labels[own]).cpu()  # (m,), those of the rows that are held here
         wrong = torch.zeros(len(explained)) if run.data.wrong is None else run.data.wrong[own]  # (m,)
-        counts = torch.stack([((wrong == kind) & one).sum() for kind in (0, 1) for one in (explained, explained >= 0)])
+        everyone = torch.ones_like(explained)
+        counts = torch.stack([((wrong == kind) & one).sum() for kind in (0, 1) for one in (explained, everyone)])
         total = distributed.gather(counts[None]).sum(dim=0).tolist()
         names = ("", "_never") if run.data.wrong is None else ("_right", "_wrong")
         parts = zip(names, total[::2], total[1::2], strict=True)

@@ -79,11 +79,10 @@ def linear(
     checks.number("decay", decay, 0)
     checks.integer("steps", steps, 1)
     classes = count_classes(features, labels, num_classes)
-    check_widths(queries, features)
+    features, queries = _both(features, queries)
     mean, std = features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(1e-6)
     x = (features - mean) / std  # (n, F)
-    weight = torch.zeros(classes, x.shape[1], device=x.device, requires_grad=True)
-    bias = torch.zeros(classes, device=x.device, requires_grad=True)
+    weight, bias = x.new_zeros(classes, x.shape[1], requires_grad=True), x.new_zeros(classes, requires_grad=True)
     solver = torch.optim.LBFGS([weight, bias], max_iter=steps, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -96,6 +95,13 @@ def linear(
         solver.step(loss)
     with torch.no_grad():
         return F.linear((queries - mean) / std, weight, bias).softmax(dim=1)
+
+
+def _both(features: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Features of one width, checked, in one precision, single at least: a classifier is not trained in half."""
+    check_widths(queries, features)
+    kind = torch.promote_types(torch.promote_types(features.dtype, queries.dtype), torch.float32)
+    return features.to(kind), queries.to(kind)
 
 
 def linear_by_steps(
@@ -126,10 +132,10 @@ def linear_by_steps(
     checks.choice("protocol", protocol, PROTOCOLS)
     checks.integer("seed", seed, 0)
     classes = count_classes(features, labels, num_classes)
-    check_widths(queries, features)
+    features, queries = _both(features, queries)
     one, generator = PROTOCOLS[protocol], torch.Generator().manual_seed(seed)
     weight = (0.01 * torch.randn(classes, features.shape[1], generator=generator)).to(features).requires_grad_()
-    bias = torch.zeros(classes, device=features.device, requires_grad=True)
+    bias = features.new_zeros(classes, requires_grad=True)
     solver = one.optimizer([weight, bias], **one.options)
     batches = math.ceil(len(features) / 256)
     with torch.enable_grad():

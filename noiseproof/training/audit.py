@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def audit(
         ids = check_ids(ids, len(labels), "labels")
     about: dict[str, Any] = {"ids": ids, "true_labels": truth, "data": data}
     tables = [arrays.in_order(one, names) for one in tables] if names else tables
-    evidence = [arrays.parse_predictions(one, labels) for one in tables]
+    evidence = list(map(arrays.parse_predictions, tables, repeat(labels)))  # no frame of its own: a warning counts them
     if model is not None:
         if data is None:
             raise InputError(

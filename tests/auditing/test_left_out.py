@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from reference import left_out as twin
+from reference.features import softmax, votes
 
 from noiseproof.auditing import left_out
 
@@ -15,14 +17,61 @@ def world(n: int = 90, F: int = 6, K: int = 3, seed: int = 0) -> tuple[np.ndarra
     return rng.normal(size=(n, F)) @ rng.normal(size=(F, F)) + 3 * np.eye(K, F)[right], right
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_regression_equals_its_slow_twin(seed: int) -> None:
-    x, labels = world(seed=seed)
+@pytest.mark.parametrize(("seed", "n"), [(0, 90), (1, 90), (2, 9)])  # nearly as few examples as features
+def test_the_regression_equals_its_slow_twin(seed: int, n: int) -> None:
+    x, labels = world(n, seed=seed)
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     value, vector = np.linalg.eigh(x.T @ x / len(x))
     ours = left_out.scores(x @ vector, value, labels, 3)
     slow = twin.scores(x, np.eye(3)[labels], [one * value.mean() * len(x) for one in left_out.DECAYS])
-    np.testing.assert_allclose(ours, slow, atol=1e-5)
+    np.testing.assert_allclose(ours, slow, atol=1e-5 if n == 90 else 1e-3)
+
+
+@pytest.mark.parametrize("leading", [2, 128])
+def test_the_evidence_is_both_twins_put_together(leading: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """exp(8 s) / Σ of the regression, and the votes of the 20 nearest in the leading principal components."""
+    assert (left_out.LEADING, left_out.DECAYS) == (128, (1e-3, 1e-2, 1e-1, 1.0, 10.0))
+    monkeypatch.setattr(left_out, "LEADING", leading)
+    raw, labels = world(n=60)
+    x = (raw - raw.mean(axis=0)) / raw.std(axis=0)
+    value, vector = np.linalg.eigh(x.T @ x / len(x))
+    decays = [one * value.mean() * len(x) for one in (1e-3, 1e-2, 1e-1, 1.0, 10.0)]
+    by_regression, by_neighbours = left_out.evidence(raw * 100 + 7, labels, 3)
+    np.testing.assert_allclose(by_regression, softmax(8 * twin.scores(x, np.eye(3)[labels], decays)), atol=1e-4)
+    plane = (x @ vector)[:, -leading:]
+    unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
+    at = np.argsort(-(unit @ unit.T - 3 * np.eye(60)), axis=1)[:, :20]
+    np.testing.assert_allclose(by_neighbours, votes(at, labels, 3), atol=1e-6)
+
+
+@pytest.mark.parametrize("best", range(5))
+def test_the_decay_of_the_least_squares_is_taken(best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of five it is: with the others far worse, the scores are those of that one alone."""
+    x, labels = world(n=40)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    value, vector = np.linalg.eigh(x.T @ x / len(x))
+    tried = [1e5] * 5
+    tried[best] = 0.1
+    monkeypatch.setattr(left_out, "DECAYS", tuple(tried))
+    slow = twin.scores(x, np.eye(3)[labels], [0.1 * value.mean() * len(x)])
+    np.testing.assert_allclose(left_out.scores(x @ vector, value, labels, 3), slow, atol=1e-5)
+
+
+def test_an_example_that_alone_decides_what_is_said_of_it() -> None:
+    """h is taken for 0.999 at most: s = y − 1000 (y − ŷ)."""
+    x = np.zeros((6, 1), np.float32)
+    x[0], labels = 1e4, np.array([0, 1, 1, 0, 1, 0])
+    found = left_out.scores(x, np.full(1, 1e-3), labels, 2)
+    y = np.eye(2)[labels]
+    slope = x.T @ (y - 0.5) / 6
+    fitted = [0.5 + x @ slope / (1e-3 * (1 + decay)) for decay in left_out.DECAYS]
+    ends = [y - (y - one) / np.array([[1e-3], *[[1 - 1 / 6]] * 5]) for one in fitted]
+    np.testing.assert_allclose(found, min(ends, key=lambda one: ((y - one) ** 2).sum()), rtol=1e-3)
+
+
+def test_few_examples_have_all_others_for_neighbours() -> None:
+    x, _ = world(n=5)
+    assert [sorted(row) for row in left_out.near(x).tolist()] == [[j for j in range(5) if j != i] for i in range(5)]
 
 
 def test_no_label_has_a_share_in_what_is_said_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +104,12 @@ def test_neighbours_are_others_nearest_first(monkeypatch: pytest.MonkeyPatch) ->
     assert len(np.unique(some)) == 30
     assert some.shape == (90, left_out.NEIGHBOURS)
     assert not (some == np.arange(90)[:, None]).any()
+    np.testing.assert_array_equal(some, left_out.near(x, seed=0))
+    assert (some != left_out.near(x, seed=1)).any()
+    labels = np.arange(90) % 3
+    again = [left_out.evidence(x, labels, 3, **given)[1] for given in ({}, {"seed": 0}, {"seed": 1})]
+    np.testing.assert_array_equal(again[0], again[1])
+    assert (again[0] != again[2]).any()
     bank = np.unique(some)
     np.testing.assert_array_equal(some, bank[np.argsort(-cosine[:, bank], axis=1)[:, : left_out.NEIGHBOURS]])
 
@@ -64,3 +119,16 @@ def test_columns_that_say_nothing_or_more_columns_than_rows() -> None:
     wide = np.concatenate([x, np.ones((40, 3)), np.random.default_rng(0).normal(size=(40, 60))], axis=1)
     for said in left_out.evidence(wide, labels, 3):
         assert np.isfinite(said).all()
+
+
+def test_neighbours_are_looked_for_among_twenty_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def nearest(queries: torch.Tensor, bank: torch.Tensor, k: int) -> tuple[None, torch.Tensor]:
+        asked.append((len(queries), len(bank), k))
+        return None, torch.arange(k).repeat(len(queries), 1)
+
+    monkeypatch.setattr("noiseproof.auditing.neighbours.nearest", nearest)
+    for n in (19_999, 20_001):
+        left_out.near(np.ones((n, 1)))
+    assert asked == [(19_999, 19_999, 21), (20_001, 20_000, 21)]

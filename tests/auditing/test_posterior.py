@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import posterior as twin
 
+import noiseproof as nf
 from noiseproof.auditing import decision, posterior
 from noiseproof.auditing.calibration import reliability
 
@@ -30,10 +31,7 @@ def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
     labels, _, p = world(n=400, pair=pair)
     model = posterior.fit(labels, [p])
     ours = posterior.judge(model, labels, [p]).wrong
-    slow = twin.wrong(
-        p.astype(float), labels, sure=posterior.SURE, least=posterior.LEAST, prior=posterior.PRIOR[0],
-        rounds=posterior.ROUNDS,
-    )  # fmt: skip
+    slow = twin.wrong(p.astype(float), labels, sure=0.9, least=0.1, prior=20.0, rounds=3)
     np.testing.assert_allclose(ours, slow, atol=0.02)  # b is found to two digits
     assert np.corrcoef(ours, slow)[0, 1] > 0.9999
 
@@ -65,6 +63,119 @@ def test_each_step_equals_its_slow_twin() -> None:
         joint = [[slow[labels == j, i].sum() for j in range(5)] for i in range(5)]
         np.testing.assert_allclose(found.joint, joint, rtol=1e-4)
     assert posterior._exponents([np.log(p + 1e-6)], labels)[0] == pytest.approx(twin.exponent(p, labels), rel=0.01)
+
+
+@pytest.mark.parametrize("K", [3, 12])
+def test_where_sure_begins_and_ties(K: int) -> None:
+    """Of r in sixteenths many are at a limit exactly, and many are equal."""
+    rng = np.random.default_rng(K)
+    top = rng.integers(7, 16, 300) / 16
+    r = np.repeat(((1 - top) / (K - 1))[:, None], K, axis=1)
+    r[np.arange(300), rng.integers(0, K, 300)] = top
+    labels, nobody = rng.integers(0, K, 300), np.full(300, -1)
+    before = rng.dirichlet(np.ones(K), K)
+    for sure, least, bound in ((0.875, 0.25, 0.625), (0.75, 0.5, 0.5)):
+        for given_before in (None, before):
+            ours = posterior.transition(r, labels, nobody, sure, least, bound, given_before)
+            slow = twin.transition(r, labels, sure, least, max(20.0, 2.0 * K), bound, given_before)
+            np.testing.assert_allclose(ours, slow, rtol=1e-10)
+
+
+def test_the_exponents_of_two_models_are_the_likeliest() -> None:
+    labels, _, p = world(n=80, K=3)
+    other = np.random.default_rng(0).dirichlet(np.ones(3), 80) * 0.5 + 0.5 * p
+    parts = [p.astype(float), other]
+    found = posterior._exponents([np.log(part + 1e-6) for part in parts], labels)
+    best = twin.exponents(parts, labels)
+    np.testing.assert_allclose(found, best, atol=0.02)
+    assert abs(best[0] - best[1]) > 0.1
+
+
+def test_exponents_have_limits() -> None:
+    labels = np.arange(60) % 3
+    right, wrong = (0.01 * np.eye(3)[(labels + shift) % 3] + 0.33 for shift in (0, 1))
+    for p, a in ((right, 20.0), (wrong, 0.01)):  # always right, and never sure; never right
+        assert posterior._exponents([np.log(p)], labels)[0] == pytest.approx(a)
+        log_r, T = np.log(p), np.full((3, 3), 0.05) + 0.85 * np.eye(3)
+        assert posterior._sharpness(log_r, T.T[labels]) == pytest.approx(np.exp(1.5 if a > 1 else -3), rel=0.02)
+
+
+def test_the_sharpness_is_the_likeliest() -> None:
+    labels, _, p = world(n=150, K=4)
+    T = np.full((4, 4), 0.05) + 0.8 * np.eye(4)
+    for power in (0.5, 1.0, 2.0):
+        slow = twin.sharpness(twin.powered(p.astype(float), power), T, labels)
+        ours = posterior._sharpness(power * np.log(p.astype(float)), T.T[labels])
+        assert ours == pytest.approx(slow, rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_the_interval_equals_its_slow_twin(noise: float) -> None:
+    """To both other estimates, to 15 % of the rate at least, and two standard errors further."""
+    labels, _, p = world(n=150, K=3, noise=noise)
+    model = posterior.fit(labels, [p])
+    rate = float(model.wrong([p], labels).mean())
+    q = twin.given([p.astype(float)], model.exponents.tolist())
+    for given_rate in (rate, 0.001, 0.9):  # one end is that of the rate, or of an estimate
+        found = posterior.rate_interval(labels, [p], model, given_rate)
+        np.testing.assert_allclose(found, twin.interval(q, labels, given_rate), atol=3e-3)
+
+
+def test_sure_of_somebody_is_one_in_a_hundred_at_a_half() -> None:
+    def sure(top: float, count: int, n: int, K: int = 4) -> bool:
+        p = np.full((n, K), 1 / K, np.float32)
+        p[:count] = (1 - top) / (K - 1)
+        p[:count, 0] = top
+        return posterior.NoiseModel(np.ones(1, np.float32), np.eye(K, dtype=np.float32), 1.0).is_sure([p])
+
+    assert sure(0.6, 1, 100)
+    assert not sure(0.6, 1, 150)
+    assert not sure(0.45, 100, 100)
+    assert not sure(0.5, 100, 100, K=2)  # of two classes one has a half at least
+    assert not sure(0.54, 100, 100, K=2)
+    assert sure(0.56, 1, 100, K=2)
+
+
+def test_two_classes_of_which_nothing_is_known() -> None:
+    labels = np.random.default_rng(0).integers(0, 2, 400)
+    with pytest.warns(UserWarning, match="next to nothing"):
+        report = nf.audit(labels, np.full((400, 2), 0.5))
+    assert report.noise_rate < 0.05
+
+
+def test_samples_are_random_rows_and_no_more_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(n: int, K: int, seed: int = 0) -> list[int]:
+        at, [part] = posterior._sample([np.broadcast_to(np.arange(n, dtype=np.float16)[:, None], (n, K))], seed)
+        np.testing.assert_array_equal(part[:, 0], at.astype(np.float16))
+        assert part.dtype == np.float32
+        assert len(set(at.tolist())) == len(at)
+        return at.tolist()
+
+    assert len(rows(20_000, 2)) == len(rows(20_001, 2)) == 20_000
+    assert rows(20_000, 2) == rows(20_000, 2) != rows(20_000, 2, seed=1)
+
+    class Wide:
+        """33,554,432 values are taken at most."""
+
+        shape = 30_000, 6710
+
+        def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+            return np.zeros(1)
+
+    assert len(posterior._sample([Wide()], 0)[0]) == 5000  # type: ignore[list-item]
+    monkeypatch.setattr(posterior, "_SAMPLE_VALUES", 4000)
+    assert [len(rows(3000, K)) for K in (2, 3, 400)] == [2000, 1333, 1000]
+    assert posterior._few(np.empty((1, 64))) == slice(0, 4096)
+    assert posterior._few(np.empty((1, 1000))) == slice(0, 1000)
+
+
+def test_where_pairs_are_too_many_and_powers_too_far() -> None:
+    for K, unmixed in ((256, True), (257, False)):
+        log_q = np.log(np.random.default_rng(0).dirichlet(np.ones(K), 2))
+        T = np.full((K, K), 0.3 / K) + 0.7 * np.eye(K)
+        assert (posterior._log_right(log_q, T, 1.0) is log_q) is not unmixed
+    for reach, top in ((4.0, 2.0), (4.1, 0.0)):
+        assert posterior._lifted(np.array([[1.0, 2.0]]), reach).max() == top
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.01, 0.05), (1.0, 1.0), (6.0, 1.0), (1.5, 4.4), (20.0, 4.4)])
@@ -182,6 +293,20 @@ def test_the_decision_has_the_best_expected_f1(p: list[float]) -> None:
     assert (scores[~mask] <= max(f1 / 2, decision.LEAST) + 1e-9).all()
 
 
+def test_where_a_label_is_called_wrong() -> None:
+    """From a tenth on, and where half a label at least is expected to be."""
+    assert decision.best_f1(np.full(10, 0.1)).all()
+    assert not decision.best_f1(np.full(20, 0.09)).any()
+    assert decision.best_f1(np.array([0.25, 0.25])).all()
+    assert not decision.best_f1(np.array([0.25, 0.2])).any()
+    assert decision.best_f1(np.array([0.2, 1.0, 0.9])).tolist() == [False, True, True]
+    assert decision.with_precision(np.full(3, 0.5), 0.5).all()
+    assert decision.with_recall(np.full(2, 0.5), 0.5).sum() == 1
+    for off, forgiven in ((8e-10, True), (1.5e-9, False)):  # rounding, of a billionth
+        assert decision.with_precision(np.array([0.5 - off]), 0.5).any() == forgiven
+        assert decision.with_recall(np.full(2, 0.5), 0.5 * (1 + off)).sum() == (1 if forgiven else 2)
+
+
 def test_decisions_by_precision_recall_and_number() -> None:
     p = np.array([0.9, 0.1, 0.8, 0.5, 0.0])
     assert decision.with_precision(p, 0.85).tolist() == [True, False, True, False, False]
@@ -197,3 +322,20 @@ def test_reliability_by_hand() -> None:
     np.testing.assert_allclose(found.said, [0.05, 0.95])
     np.testing.assert_allclose(found.found, [0.0, 0.5])
     assert found.error == pytest.approx((2 * 0.05 + 2 * 0.45) / 4)
+
+
+def test_fifteen_bins_of_equal_width_the_last_with_its_end() -> None:
+    found = reliability(np.array([0.064, 0.07, 1.0, 0.95]), np.array([0, 1, 1, 1]))
+    np.testing.assert_allclose(found.said, [0.064, 0.07, 0.975])
+    assert found.count.tolist() == [1, 1, 2]
+    assert found.error == pytest.approx((0.064 + 0.93 + 2 * 0.025) / 4)
+
+
+def test_samples_are_those_of_seed_0_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posterior, "_SAMPLE", 100)
+    labels, _, p = world(n=300)
+    models = [posterior.fit(labels, [p], **given) for given in ({}, {"seed": 0}, {"seed": 1})]
+    np.testing.assert_array_equal(models[0].transition, models[1].transition)
+    assert (models[0].transition != models[2].transition).any()
+    ends = [posterior.rate_interval(labels, [p], models[0], 0.2, **given) for given in ({}, {"seed": 0}, {"seed": 1})]
+    assert ends[0] == ends[1] != ends[2]

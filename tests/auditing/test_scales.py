@@ -24,6 +24,13 @@ def test_weights_count_as_so_many() -> None:
     np.testing.assert_allclose(on_scale_of(reference, scores, np.full(3, 7.0)), on_scale_of(reference, scores))
 
 
+def test_weights_by_hand() -> None:
+    """The middles of 1, 1 and 2 examples lie at 0, 2/5 and 1 of the way; 2 scores stand at a quarter and at three."""
+    found = on_scale_of(np.array([4.0, 1.0, 2.0]), np.array([8.0, 7.0]), np.array([2.0, 1.0, 1.0]))
+    np.testing.assert_allclose(found, [2 + 0.35 / 0.6 * 2, 1 + 0.25 / 0.4])
+    np.testing.assert_allclose(on_scale_of(np.array([3.0]), np.array([1.0, 2.0])), [3, 3])  # nothing to compare with
+
+
 def test_labels_that_were_trained_on_are_as_likely_as_others() -> None:
     """What is said of the label is on the other's quantiles, in its order; the other classes share the rest."""
     rng = np.random.default_rng(0)
@@ -61,3 +68,14 @@ def test_what_a_network_is_sure_of_stays_a_number() -> None:
         np.array([[0.6, 0.4], [0.7, 0.3], [0.8, 0.2]]), labels[[0, 0, 0]], seen[[0, 3]], labels[[0, 0]], np.ones(2)
     )
     assert half[0, 0] < 0.999  # a sixth of the way from 0.4 to as good as 1
+
+
+def test_nothing_is_surer_than_one_in_ten_millions() -> None:
+    sure = np.array([[1.0, 0.0, 0.0]] * 5)
+    found = as_unseen(sure, np.zeros(5, int), sure, np.zeros(5, int), np.ones(5))
+    np.testing.assert_allclose(found[:, 1:], 5e-8, rtol=1e-6)  # what is left of 1, in equal parts
+    found = as_unseen(1 - sure[:, [1, 0, 2]] - sure, np.full(5, 2), sure, np.full(5, 2), np.ones(5))
+    np.testing.assert_allclose(found[:, 2], 1e-7, rtol=1e-6)
+    seen = np.array([[0.7, 0.3, 0.0]])  # a class that is ruled out has a share, too
+    found = as_unseen(seen, np.array([0]), np.array([[0.4, 0.3, 0.3]]), np.array([0]), np.ones(1))
+    np.testing.assert_allclose(found, [[0.4, 0.6 * 0.3 / (0.3 + 1e-7), 0.6 * 1e-7 / (0.3 + 1e-7)]], rtol=1e-5)

@@ -113,3 +113,17 @@ def test_many_values_are_represented_by_their_quantiles() -> None:
     assert many is not None
     np.testing.assert_allclose(many.mean, few.mean, atol=0.05)
     np.testing.assert_allclose(many.weight, few.weight, atol=0.02)
+
+
+def test_of_more_than_two_thousand_values_the_middles_of_equal_parts_are_taken() -> None:
+    values = sample(3, 4000)
+    assert fit_two_modes(values) == fit_two_modes(np.sort(values)[1::2])
+    assert fit_two_modes(values[:2000]) != fit_two_modes(np.sort(values[:2000])[1::2])
+
+
+def test_the_densities_are_normal() -> None:
+    x, modes = np.array([0.5, 3.0]), TwoModes((0.25, 0.75), (0.0, 2.0), (1.0, 0.5))
+    normal = lambda x, mean, std: np.exp(-((x - mean) ** 2) / (2 * std**2)) / np.sqrt(2 * np.pi * std**2)  # noqa: E731
+    both = np.stack([0.25 * normal(x, 0.0, 1.0), 0.75 * normal(x, 2.0, 0.5)])
+    np.testing.assert_allclose(modes.density(x), both, rtol=1e-12)
+    np.testing.assert_allclose(modes.upper(x), both[1] / both.sum(axis=0), rtol=1e-12)

@@ -14,6 +14,7 @@ from reference import facility_location as slow
 from torch import Tensor
 
 from noiseproof.coreset import ALGORITHMS, Coreset, algorithms, facility_location, greedy, kernels
+from noiseproof.coreset.facility import group_sizes
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.coreset.scaling import Points, scaled
 from noiseproof.errors import InputError
@@ -413,3 +414,90 @@ def test_groups_may_be_empty_but_not_by_the_thousand() -> None:
     assert sorted(found.indices.tolist())[-1] == 3
     with pytest.raises(InputError, match="without large gaps, got 1008 for 4 rows"):
         facility_location(torch.eye(4), 0.5, groups=torch.tensor([0, 0, 0, 1008]))
+
+
+@pytest.mark.parametrize("algorithm", ["sparse", "stochastic", "greedi"])
+def test_draws_are_those_of_seed_0_unless_another_is_given(algorithm: str) -> None:
+    features = make("normal", 300, 3, 0)
+    found = [facility_location(features, 30, algorithm=algorithm, **given).indices.tolist()
+             for given in ({}, {"seed": 0}, {"seed": 1})]  # fmt: skip
+    assert found[0] == found[1] != found[2]
+
+
+def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ε = 0.1; four parts, each by itself, in threads; a gibibyte of pairs, and a seed for each group."""
+    seen: list[algorithms.Problem] = []
+    for name in ("lazy", "sparse"):
+        monkeypatch.setattr(algorithms, name, lambda problem, name=name: seen.append(problem) or covered(problem, name))
+    ways: list[str] = []
+
+    def covered(problem: algorithms.Problem, name: str) -> greedy.Choice:
+        ways.append(name)
+        return greedy.covered_by(problem.x, np.arange(problem.k, dtype=np.int32), problem.cap)
+
+    features, groups = make("normal", 8, 2, 0), torch.arange(8) % 2
+    facility_location(features, 1, groups=groups, threads=1)
+    facility_location(features, 1, groups=groups, threads=6)
+    assert [(one.epsilon, one.parts, one.local, one.processes) for one in seen] == [(0.1, 4, True, 0)] * 4
+    assert [(one.memory, one.threads) for one in seen] == [(2**30, 1)] * 2 + [(2**29, 3)] * 2
+    assert ways == ["lazy"] * 4
+    draws = [one.generator.random() for one in seen[:2]]
+    assert draws == [np.random.default_rng([0, g]).random() for g in (0, 1)]
+    facility_location(torch.zeros(99_999, 1), 1)
+    facility_location(torch.zeros(100_000, 1), 1)
+    assert ways[4:] == ["lazy", "sparse"]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "count", "sample"), [(1000, 50, 5, 80), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)]
+)
+def test_the_first_picks_of_sparse_come_from_a_sample(
+    n: int, k: int, count: int, sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 200 points, two at least, from sixteen times as many."""
+    calls: list[tuple[int, int, int]] = []
+
+    def watched(x: Any, k: int, cap: int, *, seeds: Any = None, **options: Any) -> greedy.Choice:
+        calls.append((x.shape[1], k, 0 if seeds is None else len(seeds)))
+        return greedy.greedy(x, k, cap, seeds=seeds, **options)
+
+    monkeypatch.setattr(algorithms, "greedy", watched)
+    found = facility_location(make("normal", n, 2, 0), k, algorithm="sparse")
+    assert len(found.indices) == k
+    assert calls == [(sample, count, 0), (n, k, count)]
+
+
+@pytest.mark.parametrize(("epsilon", "size"), [(None, 24), (0.5, 7)])
+def test_stochastic_picks_the_best_of_so_many(
+    epsilon: float | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """⌈100/10 · log(1/ε)⌉, ε = 0.1 by default."""
+    sizes, pick = set(), kernels.pick_from_samples
+
+    def watched(cells: Any, keys: Any, pool: Any, draws: Any, size: int, *rest: Any) -> None:
+        sizes.add(size)
+        assert len(draws) == (rest[2] - rest[1]) * size
+        pick(cells, keys, pool, draws, size, *rest)
+
+    monkeypatch.setattr(kernels, "pick_from_samples", watched)
+    facility_location(make("normal", 100, 2, 0), 10, algorithm="stochastic", epsilon=epsilon)
+    assert sizes == {size}
+
+
+def test_the_parts_of_greedi_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    solve = algorithms.solve_part
+
+    def watched(part: Any, **options: Any) -> Any:
+        given.append((len(part), options["k"], options["local"], options["memory"]))
+        return solve(part, **options)
+
+    monkeypatch.setattr(algorithms, "solve_part", watched)
+    facility_location(make("normal", 30, 2, 0), 4, algorithm="greedi", memory=3001, threads=1)
+    assert given == [(8, 4, True, 750), (8, 4, True, 750), (7, 4, True, 750), (7, 4, True, 750)]
+
+
+def test_shares_are_rounded_and_one_at_least() -> None:
+    assert group_sizes(0.25, [0, 1, 2, 9, 10, 11]) == [0, 1, 1, 2, 3, 3]
+    assert group_sizes(1.0, [3, 0]) == [3, 0]
+    assert group_sizes(2, [2, 5]) == [2, 2]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noiseproof.coreset import facility_location
+from noiseproof.coreset import facility_location, nearest
 from noiseproof.coreset.nearest import nearest_to_centre
 from noiseproof.errors import InputError
 
@@ -60,3 +61,26 @@ def test_a_given_centre() -> None:
     assert found.cost == pytest.approx(3.0)
     by_group = nearest_to_centre(points, 1, groups=torch.tensor([0, 0, 0, 1, 1]), centre=torch.zeros(2))
     assert by_group.indices.tolist() == [1, 3]
+
+
+def test_two_thousand_candidates_of_a_group_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    monkeypatch.setattr(nearest, "_nearest", lambda points, centres, k: tried.append(centres) or (np.arange(k), 0.0))
+    points = torch.arange(2001.0)[:, None]
+    for options in ({}, {"seed": 0}, {"seed": 1}, {"candidates": 2001}):
+        nearest_to_centre(points, 5, **options)
+    assert [len(one) for one in tried] == [2000, 2000, 2000, 2001]
+    assert (tried[0] == tried[1]).all()
+    assert (tried[0] != tried[2]).any()
+    assert (np.diff(tried[0][:, 0]) > 0).all()
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**24])
+def test_blocks_of_centres_do_not_matter(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    points = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
+    whole = nearest_to_centre(points, 6)
+    monkeypatch.setattr(nearest, "_BLOCK", 40 * block)
+    again = nearest_to_centre(points, 6)
+    assert torch.equal(again.indices, whole.indices)
+    assert again.cost == whole.cost == -again.objective
+    assert torch.equal(again.weights, torch.ones(6))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from sklearn.datasets import load_digits
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.estimator import RobustClassifier
-from noiseproof.method import Run
+from noiseproof.method import Batch, Run, Selection
 from noiseproof.methods.auto import ENOUGH, Auto, auto_loss, log_corrected, raised, uneven
 from noiseproof.training.fit import fit
 
@@ -120,3 +122,147 @@ def test_rows_left_out_of_a_table_are_encoded_as_the_rest() -> None:
     history = fitted.fit(X[:600], y[:600]).history_
     assert [record["examples"] for record in history] == [540, 600]
     assert history[-1]["noise_estimate"] >= 0
+
+
+MakeRun = Callable[..., Run]
+
+
+def says(run: Run, labels: torch.Tensor, epoch: int) -> torch.Tensor:
+    """What a network might say of labels (m,) after an epoch: more for right ones, and never the same twice."""
+    drawn = torch.rand(len(labels), run.num_classes, generator=torch.Generator().manual_seed(epoch))
+    return (3 * torch.nn.functional.one_hot(labels, run.num_classes) * (torch.arange(len(labels)) % 4 > 0)[:, None]
+            + 2 * drawn).softmax(dim=1)  # fmt: skip
+
+
+def test_when_it_looks_and_what_follows(make_run: MakeRun) -> None:
+    """After 1, 2, … epochs, then from the first without a clear rise on again after 1, 2, 4, …; in the first half."""
+    run, method = make_run(n=60, epochs=16), Auto()
+    method.start(run)
+    assert run.val is not None
+    given = run.val.labels.numpy()
+    told, rate, T = torch.full((60, 3), 0.1), 0.0, np.eye(3)
+    run.told = {"val": told.clone()}
+    accuracy = [0.40, 0.60, 0.61, 0.5, 0.9, 0.5, 0.5, 0.5, 0.5]
+    assert method.before_epoch(run) is None
+    for run.epoch in range(1, 10):
+        run.told["val"] += says(run, run.val.labels, run.epoch)
+        run.history.append({"val_accuracy": accuracy[run.epoch - 1]})
+        method.mean.copy_(says(run, run.data.labels, 100 + run.epoch) * 0.8)
+        method.mean[:10] = 0  # not visited yet
+        assert method.before_epoch(run) is None
+        if run.epoch in (1, 2, 3, 4, 6):
+            mean = ((run.told["val"] - told) / run.epoch).numpy()
+            rate = float(posterior.fit(given, [mean]).wrong([mean], given).mean())
+        if run.epoch in (3, 4, 6):
+            seen, said = run.data.labels[10:].numpy(), (method.mean[10:] / 0.8).numpy()
+            right = raised(posterior.fit(seen, [said]).posterior([said], seen), seen, rate)
+            T = np.array(reference.transition(right.tolist(), seen.tolist()))
+        assert float(method.rate) == pytest.approx(rate, abs=1e-5)
+        np.testing.assert_allclose(method.transition, T, atol=1e-4)
+        np.testing.assert_allclose(method.confusion, reference.uneven(T.tolist()), atol=2e-4)
+        assert int(method.begun) == (3 if run.epoch >= 3 else 0)
+        assert float(method.best) == pytest.approx(max(accuracy[: min(run.epoch, 8)]))
+        assert method.figures(run) == pytest.approx(
+            {"noise_estimate": rate, "robustness": min(0.7, 4 * rate)}, abs=1e-4
+        )
+
+
+@pytest.mark.parametrize(("second", "begun"), [(0.46, 2), (0.47, 0)])
+def test_a_rise_is_clear_beyond_its_standard_error(make_run: MakeRun, second: float, begun: int) -> None:
+    """Of 60 examples 0.46 is 0.064 uncertain."""
+    run, method = make_run(n=60, epochs=16), Auto()
+    method.start(run)
+    assert run.val is not None
+    run.told = {"val": torch.zeros(60, 3)}
+    method.mean.fill_(1 / 3)
+    method.before_epoch(run)
+    for run.epoch, accuracy in ((1, 0.40), (2, second)):
+        run.told["val"] += says(run, run.val.labels, run.epoch)
+        run.history.append({"val_accuracy": accuracy})
+        method.before_epoch(run)
+    assert int(method.begun) == begun
+
+
+def test_what_is_left_out_is_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, method = make_run(n=600, epochs=6, val=None), Auto()
+    method.start(run)
+    held, asked = method.held, []
+    assert len(held) == len(held.unique()) == 60
+
+    def predict(self: Run, index: torch.Tensor) -> torch.Tensor:
+        asked.append(run.epoch)
+        assert torch.equal(index, held)
+        return says(run, run.data.labels[index], run.epoch)
+
+    monkeypatch.setattr(Run, "predict", predict)
+    total, label = torch.zeros(60, 3), run.data.labels[held]
+    for run.epoch in range(6):
+        method.mean.fill_(1 / 3)
+        selection = method.before_epoch(run)
+        assert isinstance(selection, Selection) is (run.epoch < 3)
+        if selection is not None:
+            assert sorted([*selection.index.tolist(), *held.tolist()]) == list(range(600))
+        if 0 < run.epoch <= 3:
+            total += says(run, label, run.epoch)
+    torch.testing.assert_close(method.said, total)
+    agreed = max(float((says(run, label, epoch).argmax(dim=1) == label).float().mean()) for epoch in (1, 2, 3))
+    assert float(method.best) == pytest.approx(agreed)
+    assert asked == [1, 2, 3]
+    assert not torch.equal(held, torch.arange(60))  # at random
+
+
+@pytest.mark.parametrize(("n", "count", "looks"), [(500, 50, True), (499, 49, False), (50_010, 5000, True)])
+def test_how_many_are_left_out(make_run: MakeRun, n: int, count: int, looks: bool) -> None:
+    run, method = make_run(n=n, val=None), Auto()
+    method.start(run)
+    assert len(method.held) == len(method.said) == count
+    assert (method.before_epoch(run) is not None) is looks
+
+
+def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
+    run, method = make_run(n=12, epochs=8), Auto()
+    method.start(run)
+    everyone = torch.arange(12)
+    U = torch.softmax(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)) + 2 * torch.eye(3), dim=1)
+    method.confusion.copy_(U)
+    method.transition.copy_(U.flip(0))
+    method.mean[:] = before = says(run, run.data.labels, 0)
+    for rate, q in ((0.0, 0.0), (0.05, 0.2), (0.3, 0.7)):
+        method.rate.fill_(rate)
+        method._q = None
+        method.mean.copy_(before)
+        x = run.data.take(everyone)
+        logits = run.model(x).detach()
+        run.model.train()
+        loss = method.loss(run, Batch((x,), run.data.labels, everyone))
+        expected = reference.loss(logits.double(), run.data.labels, U.double(), q).mean()
+        assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-4)
+        torch.testing.assert_close(method.mean, 0.9 * before + 0.1 * logits.softmax(dim=1), rtol=1e-4, atol=1e-5)
+    method.rate.zero_()
+    assert float(method.loss(run, Batch((x,), run.data.labels, everyone)).detach()) == pytest.approx(
+        float(expected), rel=1e-4
+    )  # until the next epoch
+    method.mean[3:] = 0
+    predicted = says(run, run.data.labels, 5)
+    found = method.beliefs(run, predicted)
+    for i, y in enumerate(run.data.labels.tolist()):
+        said = method.mean[i] if i < 3 else predicted[i]
+        joint = [float(said[k] * U.flip(0)[k, y]) for k in range(3)]
+        np.testing.assert_allclose(found.soft_label[i], np.array(joint) / sum(joint), rtol=1e-4)
+        assert float(found.suspicion[i]) == pytest.approx(1 - joint[y] / sum(joint), abs=1e-5)
+
+
+def test_no_label_is_impossible_and_not_all_are_wrong() -> None:
+    log_p = torch.tensor([[1e-12, 1 - 1e-12, 1e-13]], dtype=torch.float64).log()
+    assert float(log_corrected(log_p, torch.tensor([0]), torch.eye(3))) == pytest.approx(np.log(1e-6), abs=1e-4)
+    right = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+    found = raised(right, np.array([0, 0, 2]), 0.99)
+    assert 1 - found[[0, 1, 2], [0, 0, 2]].mean() == pytest.approx(0.95, abs=1e-6)
+
+
+def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: MakeRun) -> None:
+    run, method = make_run(n=2, num_classes=2), Auto()
+    method.start(run)
+    run.data.labels = torch.tensor([0, 0])
+    found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
+    np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)

@@ -10,7 +10,14 @@ import torch.nn.functional as F
 
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
-from noiseproof.methods.correction import BackwardCorrection, Correction, ForwardCorrection, estimate_transition
+from noiseproof.methods.correction import (
+    BackwardCorrection,
+    Correction,
+    ForwardCorrection,
+    check_transition,
+    estimate_transition,
+    invert,
+)
 
 T = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.9, 0.05], [0.0, 0.4, 0.6]])
 KINDS = [ForwardCorrection, BackwardCorrection]
@@ -142,3 +149,55 @@ def test_backward_refuses_a_useless_estimate(make_run: Callable[..., Run]) -> No
 def test_bad_options(kind: type[Correction], options: dict, says: str, make_run: Callable[..., Run]) -> None:
     with pytest.raises(InputError, match=says):
         kind(**options).start(make_run())
+
+
+@pytest.mark.parametrize(("flip", "taken"), [(0.4949, True), (0.4952, False)])
+def test_a_matrix_is_inverted_up_to_a_condition_of_a_hundred(flip: float, taken: bool) -> None:
+    matrix = torch.tensor([[1 - flip, flip], [flip, 1 - flip]], dtype=torch.float64)
+    if taken:
+        torch.testing.assert_close(invert(matrix) @ matrix, torch.eye(2, dtype=torch.float64))
+    else:
+        with pytest.raises(InputError, match=r"got condition number 104 \(at most 100\)"):
+            invert(matrix)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "says"),
+    [
+        ([[1.00008, 0.0], [0.0, 1.0]], "hold probabilities"),
+        ([[0.5, 0.50008], [0.5, 0.5]], None),
+        ([[0.5, 0.49992], [0.5, 0.5]], None),
+        ([[0.5, 0.50015], [0.5, 0.5]], "rows that sum to 1, got 1.00015 in row 0"),
+        ([[0.5, 0.5], [0.49985, 0.5]], "rows that sum to 1, got 0.99985 in row 1"),
+        ([[1.0, 0.0], [1.1, -0.1]], "hold probabilities, got .* in row 1"),
+        ([[1.0]], "K > 1"),
+        ([[1.0, 0.0]], "K > 1"),
+        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "K > 1"),
+        ([0.5, 0.5], "K > 1"),
+        ([[1, 0], [1, 0]], "a column 1 of zeros"),
+        ([[1, 0], [0, 1]], None),
+    ],
+)
+def test_what_is_a_transition(matrix: list[list[float]], says: str | None) -> None:
+    if says is None:
+        assert check_transition(matrix).dtype == torch.float32
+    else:
+        with pytest.raises(InputError, match=says):
+            check_transition(matrix)
+
+
+def test_the_anchor_lies_at_the_quantile() -> None:
+    """Of 100 examples the 97th by default, of 4 the last; no entry is below a millionth."""
+    p = torch.linspace(0.01, 0.99, 100, dtype=torch.float64)
+    probs = torch.stack([p, 1 - p], dim=1)
+    torch.testing.assert_close(estimate_transition(probs), torch.stack([probs[96], probs[3]]))
+    torch.testing.assert_close(estimate_transition(probs, 0.5), torch.stack([probs[49], probs[50]]))
+    torch.testing.assert_close(estimate_transition(probs, torch.tensor([1.0, 0.001])), probs[[99, 99]])
+    sure = estimate_transition(torch.eye(2, dtype=torch.float64), 1.0)
+    torch.testing.assert_close(sure[0], torch.tensor([1.0, 1e-6], dtype=torch.float64) / (1 + 1e-6))
+
+
+def test_what_is_estimated_goes_by_the_epochs_planned() -> None:
+    assert ForwardCorrection().plans
+    assert not ForwardCorrection(warmup=3).plans
+    assert not ForwardCorrection(transition=T).plans

@@ -328,3 +328,75 @@ def test_an_inner_method_that_selects_is_refused() -> None:
 
     with pytest.raises(InputError, match="crust cannot wrap ce: it selects examples itself"):
         fit("mlp", load("digits").subset(range(200)), CRUST(Half()), epochs=8)
+
+
+@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (4, 1), (8, 2), (11, 2), (12, 3), (20, 5), (24, 5), (100, 5)])
+def test_the_warmup_is_five_epochs_or_a_quarter_of_a_short_run(
+    make_run: Callable[..., Run], epochs: int, warm: int
+) -> None:
+    run, method = make_run(epochs=epochs), CRUST(build("ce"))
+    method.start(run)
+    for run.epoch in range(min(epochs, warm + 2)):
+        assert (method.before_epoch(run) is None) is (run.epoch < warm)
+
+
+def test_it_selects_every_so_many_epochs(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(epochs=20), CRUST(build("ce"), warmup=1, every=3)
+    method.start(run)
+    rounds = []
+    for run.epoch in range(9):
+        method.before_epoch(run)
+        rounds.append(int(method.rounds))
+    assert rounds == [0, 1, 1, 1, 2, 2, 2, 3, 3]
+    method.chosen.zero_()  # as one that is resumed from a state without a selection
+    method.before_epoch(run)
+    assert int(method.rounds) == 4
+
+
+@pytest.mark.parametrize(("agreed", "share"), [(30, 0.5), (60, 1.0), (3, 0.1), (0, 0.1)])
+@pytest.mark.parametrize("by", ["label", "prediction"])
+def test_an_automatic_fraction_is_what_the_network_agrees_with(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, agreed: int, share: float, by: str
+) -> None:
+    """A tenth at least."""
+    run, method = make_run(n=60, num_classes=2, epochs=20, epoch=5), CRUST(build("ce"), by=by)
+    run.data.labels = torch.arange(60) % 2
+    method.start(run)
+    guess = torch.where(torch.arange(60) < agreed, run.data.labels, 1 - run.data.labels)
+    said = 0.2 + 0.6 * torch.eye(2)[guess]
+    monkeypatch.setattr(Run, "ask", lambda self, index, *_: said[index])
+    method.before_epoch(run)
+    groups = run.data.labels if by == "label" else guess
+    assert [int(method.chosen[groups == k].sum()) for k in (0, 1)] == [
+        round(share * int((groups == k).sum())) for k in (0, 1)
+    ]
+
+
+def test_nothing_is_mixed_in_the_warmup(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(epochs=8), CRUST(build("ce"), selection="central", mixup=1.0)
+    asked: list[int] = []
+    run.inputs = lambda rows: asked.append(run.epoch) or (run.data.take(rows),)  # type: ignore[func-returns-value]
+    method.start(run)
+    everyone = torch.arange(12)
+    batch = Batch((run.data.take(everyone),), run.data.labels, everyone)
+    for run.epoch in (0, 1, 2):
+        method.before_epoch(run)
+        state = run.generator.get_state()
+        loss = method.loss(run, batch)
+        if run.epoch < 2:
+            torch.testing.assert_close(loss, method.inner.loss(run, batch))
+            assert torch.equal(run.generator.get_state(), state)
+    assert asked == [2]
+
+
+def test_an_example_that_is_alone_is_its_own_partner_also_at_the_end() -> None:
+    method = CRUST(build("ce"), selection="central", mixup=1.0)
+    method.register_buffer("owner", torch.tensor([1, 1, 2]))
+    assert method._partners(torch.tensor([1, 2]), torch.tensor([0.9, 0.9])).tolist() == [0, 2]
+
+
+def test_the_authors_variant_looks_up_labels() -> None:
+    assert build("crust(ce, variant='authors')").looks_up_labels
+    assert not build("crust(ce)").looks_up_labels
+    with pytest.raises(InputError, match="turn the two round"):
+        build("label_noise(crust(ce, variant='authors'))")

@@ -69,6 +69,7 @@ ODD = {
     "sop(lr_u='auto', lr_v='auto', std={})": ([1.2e-38, 1e-8, MOST], [1e-38, 1]),
     "sop_plus(prior=[1, {}])": POSITIVE,
     "sane(crops={})": ([0, 1, 64], [-1, 65, 0.5]),
+    "byol(hidden={})": ([1, 10**6], [0, 10**6 + 1]),
 }
 
 

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from reference import rivals as reference
 from torch import Tensor, nn
 
-from noiseproof.method import Batch, Run
+from noiseproof.method import Batch, Beliefs, Run
 from noiseproof.methods import build, pes
 from noiseproof.methods.cores import CORES
-from noiseproof.methods.d2l import D2L
+from noiseproof.methods.cross_entropy import CrossEntropy
+from noiseproof.methods.d2l import D2L, dimensionality
 from noiseproof.methods.dmi import DMI, dmi
 from noiseproof.methods.incv import CANDIDATE, INCV, REMOVED, SELECTED, noise_rate
 from noiseproof.methods.joint import Joint
@@ -200,7 +201,7 @@ def test_t_revision(make_run: MakeRun) -> None:
 
 
 def test_incv_plans_its_rounds(make_run: MakeRun) -> None:
-    for epochs, plan in ((100, (4, 10)), (20, (4, 2)), (10, (2, 2)), (4, (2, 1))):
+    for epochs, plan in ((100, (4, 10)), (20, (4, 2)), (15, (2, 3)), (10, (2, 2)), (4, (2, 1)), (3, (2, 1))):
         assert INCV(build("ce"), rounds=2, share=0.4)._plan(make_run(epochs=epochs)) == plan
 
 
@@ -270,3 +271,81 @@ def test_pes_has_the_papers_epochs(make_run: MakeRun) -> None:
     selection = method.before_epoch(run)
     assert selection is not None
     assert method.chosen.nonzero().squeeze(1).tolist() == selection.index.tolist()
+
+
+def test_d2l_takes_the_dimension_of_1280_examples_at_most(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, sizes in ((1300, [128] * 10), (200, [100, 100]), (60, [60])):
+        asked: list[tuple[int, int]] = []
+        monkeypatch.setattr(
+            "noiseproof.methods.d2l.dimensionality",
+            lambda features, k, asked=asked: asked.append((len(features), k)) or torch.full((len(features),), 2.5),
+        )
+        run, method = make_run(n=n, epochs=20), D2L()
+        method.start(run)
+        assert method._dimension(run) == 2.5
+        assert asked == [(size, 20) for size in sizes]
+
+
+@pytest.mark.parametrize(("epochs", "window"), [(20, 5), (119, 5), (120, 6), (200, 10)])
+def test_d2l_has_windows_of_a_twentieth(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, epochs: int, window: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr("noiseproof.methods.d2l.turned", lambda one, window: asked.append((len(one), window)))
+    monkeypatch.setattr(D2L, "_dimension", lambda self, run: 1.0)
+    run, method = make_run(epochs=epochs), D2L()
+    method.start(run)
+    for run.epoch in range(2 * window + 2):
+        method.before_epoch(run)
+    assert asked == [(2 * window + 1, window), (2 * window + 2, window)]
+
+
+def test_incv_shows_the_inner_method_a_run_of_its_own(make_run: MakeRun) -> None:
+    """From the end of the rounds on, in epochs from 0; before, it is not asked."""
+    told: list[tuple[str, int, int]] = []
+
+    class Inner(CrossEntropy):
+        def note(self, hook: str, run: Run) -> None:
+            told.append((hook, run.epoch, run.epochs))
+
+        def after_step(self, run: Run, batch: Batch) -> None:
+            self.note("after_step", run)
+
+        def stop(self, run: Run) -> bool:
+            self.note("stop", run)
+            return True
+
+        def figures(self, run: Run) -> dict[str, float]:
+            self.note("figures", run)
+            return {"inner": 1.0}
+
+        def finish(self, run: Run) -> int | None:
+            self.note("finish", run)
+            return 5
+
+        def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
+            self.note("beliefs", run)
+            return Beliefs.of(predicted, run.data.labels)
+
+    run, method = make_run(epochs=20), INCV(Inner(), rounds=2, share=0.4)
+    method.start(run)
+    predicted = torch.full((12, 3), 1 / 3)
+    run.data.wrong = None
+    for run.epoch, over in ((7, None), (8, 0), (17, 9)):
+        told.clear()
+        method.after_step(run, whole(run))
+        assert method.stop(run) is bool(over)
+        assert method.figures(run) == ({"inner": 1.0} if over else {}) | {"noise": 0.0}
+        assert method.finish(run) == (None if over is None else 13)
+        assert (method.beliefs(run, predicted) is None) is (over is None)
+        hooks = {None: [], 0: ["after_step", "finish", "beliefs"]}.get(
+            over, ["after_step", "stop", "figures", "finish", "beliefs"]
+        )
+        assert told == [(hook, over, 12) for hook in hooks]
+
+
+def test_dimensions_of_points_all_alike_or_all_as_far() -> None:
+    """Copies: every ratio is 1e-12. Corners of a simplex: every ratio is 1, and the dimension as high as it can be."""
+    copies = dimensionality(torch.ones(5, 3), 3)
+    torch.testing.assert_close(copies, torch.full((5,), -1 / math.log(1e-12), dtype=torch.float64))
+    torch.testing.assert_close(dimensionality(torch.eye(5), 4), torch.full((5,), 1e12, dtype=torch.float64))

@@ -479,6 +479,7 @@ def test_the_prediction_is_believed_of_what_is_not_explained_away() -> None:
         (1.0, found, (p + found) / 2),
         (-math.sqrt(0.5), found * 0.1, 0.75 * p + 0.25 * found),
         (1.3, torch.zeros(2, 3), (p + torch.tensor([0.0, 0.5, 0.5])) / 2),
+        (1.0, torch.tensor([[9.0, 1.2, 0.5]] * 2), (p + torch.tensor([0.0, 0.8, 0.2])) / 2),  # v² is 1 at most
     ):
         beliefs = noise_model(torch.full((2,), u), v).beliefs(p, label)
         torch.testing.assert_close(beliefs.soft_label, expected)
@@ -537,3 +538,60 @@ def test_an_example_whose_label_changes_has_a_u_for_each(make_run: Callable[...,
     assert plain.noise.u.shape == (len(run.data),)
     assert changing.noise.u.shape == changing.noise.v.shape == (len(run.data), run.num_classes)
     assert not changing.full_u  # the option stays as it was given
+
+
+@VARIANTS
+def test_the_method_moves_u_and_v_as_its_loss_does(make_run: Callable[..., Run], variant: str) -> None:
+    """By rates that are numbers: over the batch, or times the network's rate."""
+    run = make_run(lr=0.1)
+    options = {"lr_u": 3.0, "lr_v": 50.0, "std": 0.3, "variant": variant}
+    method, criterion = SOP(**options), SOPLoss(12, 3, **options)
+    method.start(run)
+    criterion.model.load_state_dict(method.noise.state_dict())
+    index = torch.tensor([3, 8, 1, 11])
+    x, label = run.data.take(index), run.data.labels[index]
+    logits = run.model(x)
+    expected = criterion(logits, label, index)
+    criterion.step(lr=0.1)
+    before = method.noise.v.clone()
+    batch = Batch((x,), label, index)
+    torch.testing.assert_close(method.loss(run, batch), expected)
+    method.after_step(run, batch)
+    torch.testing.assert_close(method.noise.state_dict(), criterion.model.state_dict())
+    assert (method.noise.v[index] - before[index]).abs().max() > 0.01
+
+
+def test_batches_accumulated_move_u_and_v_as_one() -> None:
+    logits, _, _, label = example(3, 6, 3, 2.0)
+    logits, index, options = logits.float().requires_grad_(), torch.arange(6), {"lr_u": 3.0, "lr_v": 50.0, "std": 0.3}
+    whole, parts = SOPLoss(6, 3, **options), SOPLoss(6, 3, **options, accumulate=2)
+    whole(logits, label, index)
+    whole.step()
+    for part in (slice(0, 4), slice(4, 6)):
+        parts(logits[part], label[part], index[part])
+    with pytest.raises(InputError, match="came without a step"):
+        parts(logits, label, index)
+    parts.step()
+    torch.testing.assert_close(parts.model.state_dict(), whole.model.state_dict())
+    part = SOPLoss(6, 3, **options)  # half of a batch, as one of two processes has it
+    part(logits[:3], label[:3], index[:3])
+    part.model.step(None, size=6)
+    torch.testing.assert_close(part.model.v[:3], whole.model.v[:3])
+
+
+@VARIANTS
+def test_a_label_is_explained_away_from_half_of_it_on(variant: str) -> None:
+    model = NoiseModel(3, 2, NoiseOptions(variant=variant), torch.Generator())
+    model.u.copy_(torch.tensor([0.7, 0.72, 1.4]))
+    assert model.explained(torch.zeros(3, dtype=torch.int64)).tolist() == [False, True, True]
+    torch.testing.assert_close(model.noise(torch.zeros(3, dtype=torch.int64)), torch.tensor([0.49, 0.5184, 1.0]))
+
+
+def test_what_both_say_is_believed_where_u_and_v_follow() -> None:
+    model = NoiseModel(2, 3, NoiseOptions(lr_u="follow", lr_v="follow"), torch.Generator())
+    model.v.copy_(torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 0.0]]).sqrt())
+    p = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
+    found = model.beliefs(p, torch.tensor([0, 2]))
+    torch.testing.assert_close(found.soft_label[0], torch.tensor([0.4, 0.3, 0.3]))
+    torch.testing.assert_close(found.soft_label[1], (p[1] + 1 / 3) / 2)
+    torch.testing.assert_close(found.suspicion, torch.tensor([0.6, 1 - (0.6 + 1 / 3) / 2]))

@@ -233,3 +233,49 @@ def test_the_default_loses_little_and_needs_nothing() -> None:
             best = max(record["test_accuracy"] for record in plain.history)
             lost.append(best - kept.summary()["final"]["test_accuracy"])
     assert sum(lost) / len(lost) <= 0.02
+
+
+def test_theory_counts_its_time_in_steps_of_the_rate(make_run: MakeRun) -> None:
+    """A step of a run with momentum m counts as lr / (n (1 − m)); it is due at τ₀ itself."""
+    run, rule = make_run(), stopping.Theory(momentum=0.5)
+    rule.register_buffer("time", torch.zeros(()))
+    rule.register_buffer("due", torch.tensor(5.0))
+    run.history = [{"step": 10, "lr": 1.2}]
+    assert rule.observe(run) == (True, False)
+    assert float(rule.time) == pytest.approx(10 * 1.2 / (12 * 0.5))
+    run.history.append({"step": 30, "lr": 0.9})
+    assert rule.observe(run) == (True, True)
+    assert float(rule.time) == pytest.approx(2 + 20 * 0.9 / (12 * 0.5))
+
+
+def test_criteria_are_written_down_with_their_defaults() -> None:
+    described = {name: cls().describe() for name, cls in stopping.CRITERIA.items() if name != "distance"}
+    assert described == {name: name for name in described} | {
+        "knee": "knee(share=0.4)", "theory": "theory(precision=0.1, momentum=0.9)",
+    }  # fmt: skip
+    assert stopping.build("distance(2)").describe() == "distance(radius=2.0, relative=True)"
+    assert {name: cls.lag for name, cls in stopping.CRITERIA.items() if cls.lag} == {"changes": 1, "mixture": 1}
+
+
+def test_ten_thousand_predictions_are_remembered(make_run: MakeRun) -> None:
+    for n, kept in ((9_999, 9_999), (10_000, 10_000), (10_001, 10_000)):
+        run = make_run(n=n)
+        run.predicted = Predictions(torch.arange(n), torch.zeros(n, 3))
+        assert len(stopping.remembered(run).index) == kept
+        assert stopping.Agreement().memory(run)["votes"].shape == (kept, 3)
+        assert stopping.Changes().memory(run)["guess"].shape == (kept,)
+
+
+def test_the_score_is_a_figure_where_there_is_one(make_run: MakeRun) -> None:
+    rule = stopping.Changes()
+    seen = []
+    run = make_run()
+    rule.start(run)
+    for guesses in ([0, 1, 2, 0], [0, 1, 2, 1], [0, 1, 1, 1], [0, 1, 1, 1]):
+        run.predicted = Predictions(torch.arange(4), torch.eye(3)[torch.tensor(guesses)])
+        run.epoch += 1
+        rule.judge(run, 1, 9)
+        seen.append(rule.figures())
+    assert seen[0] == {}
+    assert [one["stop_score"] for one in seen[1:]] == pytest.approx([-1 / 4, -1 / 4, -1 / 6])
+    assert stopping.Distance(1.0).figures() == {}

@@ -39,6 +39,11 @@ def copy(tree: Path) -> None:
             shutil.copy2(ROOT / part, tree / part)
 
 
+def elsewhere(paths: list[str], prefix: str = sys.prefix) -> list[str]:
+    """The paths to import from that are not of this tree; a virtual environment in it, as `make` has it, is kept."""
+    return [path for path in paths if not Path(path).is_relative_to(ROOT) or Path(path).is_relative_to(prefix)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutation", help="folder of the copy and the outcomes")
@@ -56,7 +61,7 @@ def main() -> None:
         (out / "tree").mkdir(parents=True, exist_ok=True)
         copy(out / "tree")
     os.chdir(out / "tree")
-    sys.path[:] = [str(out / "tree"), *(path for path in sys.path if not path.startswith(str(ROOT)))]
+    sys.path[:] = [str(out / "tree"), *elsewhere(sys.path)]
     importlib.invalidate_caches()
     mutating = Mutating(out, given.seed, given.part, again=given.again)
     code = pytest.main([*arguments(out), *sorted(tests)], plugins=[mutating])

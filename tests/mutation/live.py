@@ -43,7 +43,10 @@ class Functions:
         if not mutant.body:  # a constant, or a default
             other = ModuleType(_name(mutant.module))
             other.__file__ = str(path)
-            exec(code, vars(other))
+            try:
+                exec(code, vars(other))
+            except Exception:  # so that nobody can import it: a new session will say so
+                return False
             return carry(sys.modules[other.__name__], vars(other), other.__name__) > 0
         codes, found = _codes(code, mutant.function), self.at[mutant.module, mutant.function]
         for function in found:

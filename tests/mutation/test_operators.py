@@ -134,3 +134,23 @@ def test_the_share_and_its_interval() -> None:
     assert "| `p` | 10 | 8 | 80.0% | 49.0% to 94.3% |" in table({"p": found})
     assert "| all | 20 | 16 |" in table({"p": found, "q": found})
     assert table({"p": found}).count("survived: p/m.py:") == 2
+
+
+def test_a_virtual_environment_within_the_tree_is_imported_from() -> None:
+    from mutation.__main__ import elsewhere
+
+    own, installed = str(ROOT / "tests"), str(ROOT / ".venv/lib/site-packages")
+    assert elsewhere([own, installed, "/lib"], str(ROOT / ".venv")) == [installed, "/lib"]
+
+
+def test_a_mistake_that_keeps_a_module_from_being_imported_is_left_to_a_new_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "LIMIT = [3][0]\n"
+    (tmp_path / "noiseproof").mkdir()
+    (tmp_path / "noiseproof/odd_limit.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path / "noiseproof")
+    monkeypatch.setattr(live, "_name", lambda path: Path(path).stem)
+    functions = live.Functions(tmp_path, ("noiseproof",))
+    [beyond] = [one for one in mutants("noiseproof/odd_limit.py", source.encode()) if one.after == "(1)"]
+    assert not functions.mutate(beyond)

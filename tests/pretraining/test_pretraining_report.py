@@ -42,6 +42,11 @@ def points(line) -> tuple[list[float], list[float]]:
     return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
 
 
+def size_of(path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        return picture.size
+
+
 def is_wider_than_high(figure) -> bool:
     """Each part of a picture, which lie side by side."""
     width, height = figure.get_size_inches()
@@ -115,17 +120,46 @@ def test_neighbours_are_framed_by_agreement(tmp_path):
     queries = torch.eye(4)[[1, 0, 1]]
     report.plot_neighbours(queries, asked, bank, known, tmp_path / "n.png", rows=2, columns=2)
     picture = np.asarray(Image.open(tmp_path / "n.png").convert("RGB"))
-    side = 8 * 8 + 4 * report.FRAME
-    assert picture.shape == (2 * side, 3 * side + report.GAP, 3)
+    side, gap = 8 * 8 + 2 * 2 * 3, 16  # two frames of three pixels, and what lies between
+    assert picture.shape == (2 * side, 3 * side + gap, 3)
     colour = {name: tuple(round(255 * one) for one in to_rgb(getattr(report, name))) for name in ("GREEN", "RED")}
-    frames = [
-        [tuple(picture[row * side + report.FRAME, report.GAP + column * side + side // 2]) for column in (1, 2)]
-        for row in (0, 1)
-    ]
+    frames = [[tuple(picture[row * side + 3, gap + column * side + side // 2]) for column in (1, 2)] for row in (0, 1)]
     assert frames == [[colour["GREEN"], colour["RED"]], [colour["GREEN"], colour["GREEN"]]]
     shades = [
-        [int(picture[row * side + side // 2, report.GAP + column * side + side // 2, 0]) for column in (1, 2)]
+        [int(picture[row * side + side // 2, gap + column * side + side // 2, 0]) for column in (1, 2)]
         for row in (0, 1)
     ]
     assert shades == [[0, 40], [80, 120]]  # the first two of the bank, then the next two
     assert report._one_of_each(torch.tensor([2, 2, 0, 1, 0]), 4).tolist() == [2, 3, 0, 4]
+
+
+def test_pictures_fit_a_page(figures, tmp_path):
+    """Their size in pixels, and lines that can be told from one another."""
+    for every, name, size in ((2, "both.png", (1118, 403)), (9, "loss.png", (598, 403))):
+        run = SimpleNamespace(history=history(4, every), at_random=AT_RANDOM)
+        report.plot_curves(run, tmp_path / name)
+        assert size_of(tmp_path / name) == size
+    loss, accuracy = figures[0].axes
+    assert [line.get_linewidth() for line in (*loss.lines, *accuracy.lines)] == [1.6, 1.6, 1.0, 1.6, 1.0]
+    assert [line.get_linestyle() for line in accuracy.lines] == ["-", ":", "-", ":"]
+    assert all(axis.yaxis.get_gridlines()[0].get_visible() for axis in (loss, accuracy))
+    assert not accuracy.get_legend().get_frame_on()
+    features = torch.randn(2001, 3, generator=torch.Generator().manual_seed(1))
+    report.plot_embedding(features, LabeledData(features, torch.arange(2001) % 2), tmp_path / "plane.png")
+    assert size_of(tmp_path / "plane.png") == (832, 598)
+    dots = figures[2].axes[0].lines
+    assert sum(len(line.get_xdata()) for line in dots) == 2000
+    assert {(line.get_markersize(), line.get_alpha()) for line in dots} == {(3.5, 0.7)}
+    assert not figures[2].legends[0].get_frame_on()
+    assert [one.get_fontsize() for one in (*accuracy.get_legend().texts, *figures[2].legends[0].texts)] == [8.0] * 6
+    assert not any(figures[2].axes[0].spines[side].get_visible() for side in ("top", "right"))
+
+
+def test_ten_rows_of_nine_neighbours(tmp_path):
+    """An image of 8 × 8 pixels is shown at 64, one of 100 as it is."""
+    data = LabeledData(torch.zeros(12, 1, 8, 8, dtype=torch.uint8), torch.arange(12) % 2)
+    features = torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
+    report.plot_neighbours(features, data, features, data, tmp_path / "n.png")
+    assert size_of(tmp_path / "n.png") == (10 * 76 + 16, 10 * 76)
+    assert report.framed(torch.zeros(1, 100, 50, dtype=torch.uint8), "#333333").shape == (112, 62, 3)
+    assert report.framed(torch.zeros(1, 10, 30, dtype=torch.uint8), "#333333").shape == (32, 72, 3)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from noiseproof.data import LabeledData
 from noiseproof.errors import InputError
 from noiseproof.method import Beliefs
 from noiseproof.pretraining import probes
@@ -76,3 +80,67 @@ def test_neighbours_are_at_hand():
     torch.testing.assert_close(found.soft_label, probes.knn(x, labels, k=7))
     assert torch.equal(found.suspicion, Beliefs.of(found.soft_label, labels).suspicion)
     assert probes.nearest(x, x, 3, exclude_self=True)[1].shape == (40, 3)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("protocol", ["imagenet", "cifar10"])
+def test_the_steps_of_the_papers_written_out(protocol: str, seed: int) -> None:
+    """SGD at 10 with momentum 0.9, the rate falling by half a cosine over 100 epochs; or 200 of Adam at 0.01."""
+    x, queries = 0.1 * features(300, 3).double(), features(5, 3, seed=1).double()
+    labels = torch.arange(300) % 3
+    generator = torch.Generator().manual_seed(seed)
+    weight, bias = (0.01 * torch.randn(3, 3, generator=generator)).double(), torch.zeros(3).double()
+    epochs = 100 if protocol == "imagenet" else 200
+    parameters = [weight.requires_grad_(), bias.requires_grad_()]
+    speed, adam = [torch.zeros(3, 3).double(), torch.zeros(3).double()], torch.optim.Adam(parameters, lr=0.01)
+    for epoch in range(epochs):
+        for number, rows in enumerate(torch.randperm(300, generator=generator).split(256)):
+            loss = torch.nn.functional.cross_entropy(x[rows] @ weight.T + bias, labels[rows])
+            gradients = torch.autograd.grad(loss, parameters)
+            if protocol == "cifar10":
+                weight.grad, bias.grad = gradients
+                adam.step()
+                continue
+            rate = 5 * (1 + math.cos(math.pi * (2 * epoch + number) / 200))
+            speed = [0.9 * one + gradient for one, gradient in zip(speed, gradients, strict=True)]
+            with torch.no_grad():
+                for parameter, one in zip(parameters, speed, strict=True):
+                    parameter -= rate * one
+    expected = (queries @ weight.T + bias).softmax(dim=1).detach()
+    given = {} if seed == 0 else {"seed": seed}
+    found = probes.linear_by_steps(x, labels, queries, protocol=protocol, **given)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    if protocol == "imagenet":
+        assert torch.equal(found, probes.linear_by_steps(x, labels, queries, **given))
+
+
+def test_the_decay_of_a_linear_probe() -> None:
+    x, labels, queries = features(60, 3), torch.arange(60) % 3, features(9, 3, seed=1)
+    found = probes.linear(x, labels, queries)
+    assert torch.equal(found, probes.linear(x, labels, queries, decay=1e-4, steps=200))
+    for decay in (5e-5, 2e-4):
+        assert (found - probes.linear(x, labels, queries, decay=decay)).abs().max() > 1e-5
+
+
+def test_a_probe_asks_fifty_neighbours_for_the_true_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(probes, "knn", lambda *_, **options: asked.append(options) or torch.eye(2)[[0, 1, 1, 1]])
+    train = LabeledData(features(6, 2), [0, 1] * 3)
+    test = LabeledData(features(4, 2), [1, 1, 1, 1], true_labels=[0, 0, 1, 1])
+    found = [probes.probe(lambda data: data.inputs, train, test, **given) for given in ({}, {"k": 3})]
+    assert asked == [{"k": 50, "num_classes": 2}, {"k": 3, "num_classes": 2}]
+    assert [one["knn"] for one in found] == [0.75, 0.75]
+
+
+@pytest.mark.parametrize("probe", [probes.linear, probes.linear_by_steps])
+def test_features_of_any_precision(probe: Any) -> None:
+    x, labels, queries = 0.1 * features(60, 3), torch.arange(60) % 3, 0.1 * features(9, 3, seed=1)
+    plain = probe(x, labels, queries)
+    for one, other in ((x.double(), queries.double()), (x.double(), queries), (x, queries.double())):
+        found = probe(one, labels, other)
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found.float(), plain, atol=2e-3, rtol=0)
+    for kind in (torch.float16, torch.bfloat16):
+        assert torch.equal(
+            probe(x.to(kind), labels, queries.to(kind)), probe(x.to(kind).float(), labels, queries.to(kind).float())
+        )

@@ -173,6 +173,9 @@ def test_refined_labels_without_mixup_reuse_the_queries(run):
     moco, sane = run("moco"), run("sane(mixup='none', m2=0)")
     losses = [[record["loss"] for record in result.history] for result in (moco, sane)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for result in (moco, sane):  # one pass in each step
+        layers = [one for one in result.run.model.modules() if isinstance(one, torch.nn.BatchNorm1d)]
+        assert {int(layer.num_batches_tracked) for layer in layers} == {result.run.step}
 
 
 @pytest.mark.parametrize("size", [7, 12, 100])

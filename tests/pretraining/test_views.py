@@ -46,6 +46,10 @@ def agree(fast, slow, *inputs):
 
 @pytest.mark.parametrize(("s", "tau"), [(2, 0.5), (5, 0.1)])
 def test_losses_equal_their_twins(s, tau):
+    """The defaults are the papers' for CIFAR-10, and MoCo's."""
+    assert SimCLR().describe() == "simclr(temperature=0.5)"
+    contrast = "temperature=0.2, dictionary_size=4096, ema=0.99, groups=1, symmetric=False"
+    assert IMix().describe() == f"imix({contrast}, alpha=1.0)"
     first, second, bank = rows(s, 4), rows(s, 4, seed=1), F.normalize(rows(s + 3, 4, seed=2), dim=1)
 
     def ours(a, b):
@@ -177,3 +181,16 @@ def test_training_lowers_the_loss_and_keeps_images_apart(run, method):
 def test_mistakes_are_one_sentence(text, words):
     with pytest.raises(InputError, match=words):
         build(text)
+
+
+def test_byols_predictor_has_two_layers_and_steps_as_the_network_does():
+    method = BYOL()
+    assert method.describe() == "byol(ema=0.99, hidden=512, rate=1.0)"  # of 300 epochs
+    method.predictor = made = make_predictor(4, 200, torch.Generator().manual_seed(0))
+    assert [type(layer).__name__ for layer in made] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert [tuple(made[i].weight.shape) for i in (0, 3)] == [(200, 4), (4, 200)]
+    for layer, inputs in ((made[0], 4), (made[3], 200)):  # uniform up to 1/√inputs
+        assert 0.95 / math.sqrt(inputs) < float(layer.weight.detach().abs().max()) <= 1 / math.sqrt(inputs)
+        assert not layer.bias.any()
+    [steps] = method.optimizers()
+    assert (steps.param_groups[0]["momentum"], steps.param_groups[0]["weight_decay"]) == (0.9, 1e-4)

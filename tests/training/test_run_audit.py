@@ -10,6 +10,7 @@ from scipy.stats import hypergeom
 from sklearn.datasets import make_classification
 
 import noiseproof as nf
+from noiseproof.auditing import left_out
 from noiseproof.errors import InputError
 from noiseproof.runs.evidence import read_evidence
 from noiseproof.runs.label_report import LabelReport
@@ -122,6 +123,10 @@ def test_what_the_others_go_by(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(others_say(colours(), "imagenet")) == 2
     wide = nf.LabeledData(torch.randn(60, 2049), np.arange(60) % 2, class_names=["a", "b"])
     assert others_say(wide) == []
+    with monkeypatch.context() as quick:
+        quick.setattr(left_out, "evidence", lambda *_: ["said"])
+        few = nf.LabeledData(torch.randn(60, 2048), np.arange(60) % 2, class_names=["a", "b"])
+        assert others_say(few) == ["said"]
     with pytest.raises(InputError, match="2,048 values of each at most, got 2,049"):
         others_say(wide, "inputs")
 
