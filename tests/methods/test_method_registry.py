@@ -274,12 +274,12 @@ def test_what_methods_say_of_themselves() -> None:
     assert all(one.num_views == 1 for name, one in built.items() if name not in views)
     assert {name for name, one in built.items() if one.plans} == {
         "auto", "backward", "byol", "cores", "crust", "d2l", "dmi", "elr_plus", "forward", "incv", "joint", "mentornet",
-        "pes", "sane", "self_adaptive", "sop", "sop_plus", "t_revision",
+        "pes", "sane", "self_adaptive", "t_revision",
     }  # fmt: skip
     for name in ("cores", "dmi", "pes", "self_adaptive"):  # only where the warm-up is theirs to choose
         assert not build(f"{name}(warmup=2)").plans
     assert not build("sop(lr_u=1.0, lr_v=1.0)").plans
-    assert build("sop(lr_u=1.0)").plans
+    assert build("sop(lr_u=1.0, lr_v='auto')").plans
     assert not any(one.looks_up_labels or one.labels_change for one in built.values())
     assert all(part.labels_change for part in build("label_noise(elr)").modules() if part.__class__ is ELR)
 

@@ -581,7 +581,7 @@ def test_batches_accumulated_move_u_and_v_as_one() -> None:
 
 @VARIANTS
 def test_a_label_is_explained_away_from_half_of_it_on(variant: str) -> None:
-    model = NoiseModel(3, 2, NoiseOptions(variant=variant), torch.Generator())
+    model = NoiseModel(3, 2, NoiseOptions(**AUTO, variant=variant), torch.Generator())
     model.u.copy_(torch.tensor([0.7, 0.72, 1.4]))
     assert model.explained(torch.zeros(3, dtype=torch.int64)).tolist() == [False, True, True]
     torch.testing.assert_close(model.noise(torch.zeros(3, dtype=torch.int64)), torch.tensor([0.49, 0.5184, 1.0]))
