@@ -280,7 +280,8 @@ def test_what_methods_say_of_themselves() -> None:
         assert not build(f"{name}(warmup=2)").plans
     assert not build("sop(lr_u=1.0, lr_v=1.0)").plans
     assert build("sop(lr_u=1.0, lr_v='auto')").plans
-    assert not any(one.looks_up_labels or one.labels_change for one in built.values())
+    assert [name for name, one in built.items() if one.looks_up_labels] == ["left_out"]
+    assert not any(one.labels_change for one in built.values())
     assert all(part.labels_change for part in build("label_noise(elr)").modules() if part.__class__ is ELR)
 
 
