@@ -119,3 +119,8 @@ NINE = torch.zeros(9, dtype=torch.int64)
 def test_mistakes_are_one_sentence(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_no_suspicion_is_below_zero_by_rounding():
+    _, suspicion = neighbours.neighbourhood(features(200, 3), torch.zeros(200, dtype=torch.int64), num_classes=2)
+    assert float(suspicion.min()) == 0

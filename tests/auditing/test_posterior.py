@@ -109,16 +109,21 @@ def test_the_sharpness_is_the_likeliest() -> None:
         assert ours == pytest.approx(slow, rel=0.02)
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.3])
-def test_the_interval_equals_its_slow_twin(noise: float) -> None:
+@pytest.mark.parametrize(("noise", "sharp"), [(0.02, 3.0), (0.3, 3.0), (0.1, 4.0)])
+def test_the_interval_equals_its_slow_twin(noise: float, sharp: float) -> None:
     """To both other estimates, to 15 % of the rate at least, and two standard errors further."""
-    labels, _, p = world(n=150, K=3, noise=noise)
+    labels, _, p = world(n=150, K=3, noise=noise, sharp=sharp)
     model = posterior.fit(labels, [p])
     rate = float(model.wrong([p], labels).mean())
     q = twin.given([p.astype(float)], model.exponents.tolist())
     for given_rate in (rate, 0.001, 0.9):  # one end is that of the rate, or of an estimate
         found = posterior.rate_interval(labels, [p], model, given_rate)
         np.testing.assert_allclose(found, twin.interval(q, labels, given_rate), atol=3e-3)
+    if sharp > 3:  # some are as sure as the lower end asks for, which tells
+        strict, lax = (twin.estimated(q, labels, *who, 2) for who in ((0.98, 0.05), (0.7, 0.5)))
+        nobody = twin.estimated(q, labels, 1.5, 0.05, 2)
+        assert strict < lax
+        assert abs(strict - nobody) > 0.01
 
 
 def test_sure_of_somebody_is_one_in_a_hundred_at_a_half() -> None:

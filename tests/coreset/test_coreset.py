@@ -449,7 +449,8 @@ def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "count", "sample"), [(1000, 50, 5, 80), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)]
+    ("n", "k", "count", "sample"),
+    [(1000, 50, 5, 80), (800, 50, 4, 64), (799, 50, 3, 48), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)],
 )
 def test_the_first_picks_of_sparse_come_from_a_sample(
     n: int, k: int, count: int, sample: int, monkeypatch: pytest.MonkeyPatch
@@ -501,3 +502,12 @@ def test_shares_are_rounded_and_one_at_least() -> None:
     assert group_sizes(0.25, [0, 1, 2, 9, 10, 11]) == [0, 1, 1, 2, 3, 3]
     assert group_sizes(1.0, [3, 0]) == [3, 0]
     assert group_sizes(2, [2, 5]) == [2, 2]
+
+
+@pytest.mark.parametrize(("n", "at"), [(1024, 1), (1025, 0)])
+def test_the_middle_is_one_of_1024_rows_at_most(n: int, at: int) -> None:
+    """Of more, every second is looked at, or fewer: the very middle, in row 1, is not among them."""
+    rows = np.arange(n, dtype=np.float64)[:, None] + 1000
+    rows[[1, n // 2]] = rows[[n // 2, 1]]
+    points = scaled(rows)
+    assert np.flatnonzero(points.x[0] == 0)[0] % 2 == at

@@ -84,3 +84,14 @@ def test_blocks_of_centres_do_not_matter(monkeypatch: pytest.MonkeyPatch, block:
     assert torch.equal(again.indices, whole.indices)
     assert again.cost == whole.cost == -again.objective
     assert torch.equal(again.weights, torch.ones(6))
+
+
+def test_the_nearest_of_many_are_summed_exactly() -> None:
+    points = torch.randn(400, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    apart = (points[:, None] - points).square().sum(dim=2).sqrt().sort(dim=1).values
+    for k in (1, 2, 150, 400):
+        found = nearest_to_centre(points, k)
+        best = int(apart[:, :k].sum(dim=1).argmin())
+        nearest_first = (points - points[best]).norm(dim=1).argsort(stable=True)[:k]
+        assert found.cost == pytest.approx(float(apart[best, :k].sum()), abs=1e-9)
+        assert k == 1 or torch.equal(found.indices, nearest_first)

@@ -400,3 +400,22 @@ def test_the_authors_variant_looks_up_labels() -> None:
     assert not build("crust(ce)").looks_up_labels
     with pytest.raises(InputError, match="turn the two round"):
         build("label_noise(crust(ce, variant='authors'))")
+
+
+def test_a_process_without_examples_selects_none() -> None:
+    """There may be more processes than classes."""
+    nobody = torch.empty(0, dtype=torch.int64)
+    for options in ({}, {"selection": "central"}, {"variant": "authors"}):
+        assert CRUST(build("ce"), **options)._owners(torch.empty(0, 3), 0.5, nobody, nobody).tolist() == []
+
+
+def test_no_suspicion_is_below_zero_by_rounding(make_run: Callable[..., Run]) -> None:
+    run, method = make_run(n=3), CRUST(build("ce"))
+    method.start(run)
+    predicted = torch.eye(3)[run.data.labels] * 1.000001
+    for rounds in (0, 1):
+        method.rounds.fill_(rounds)
+        method.times.fill_(rounds)
+        found = method.beliefs(run, predicted)
+        assert found is not None
+        assert found.suspicion.tolist() == [0, 0, 0]

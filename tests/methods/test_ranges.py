@@ -87,6 +87,7 @@ OPTIONS = every(FIT) | every(PRETRAIN) | ODD
 LOSSES: dict[Callable[[Any], Any], tuple[list[Any], list[Any]]] = {
     lambda x: nf.ELRLoss(x, 3): COUNT, lambda x: nf.ELRLoss(5, x): ([2, 3], [1, 2.5]),
     lambda x: nf.ELRLoss(5, 3, beta=x): BELOW_ONE, lambda x: nf.ELRLoss(5, 3, lam=x): NOT_NEGATIVE,
+    lambda x: nf.ELRLoss(5, 3, seed=x): ([0, 1], [-1]),
     lambda x: nf.GCELoss(q=x): UP_TO_ONE, lambda x: nf.SCELoss(alpha=x): NOT_NEGATIVE,
     lambda x: nf.SCELoss(beta=x): NOT_NEGATIVE, lambda x: nf.SCELoss(A=x): NEGATIVE,
     lambda x: nf.SOPLoss(x, 3): COUNT, lambda x: nf.SOPLoss(5, x): ([2, 3], [1, 2.5]),

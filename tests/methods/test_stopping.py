@@ -279,3 +279,10 @@ def test_the_score_is_a_figure_where_there_is_one(make_run: MakeRun) -> None:
     assert seen[0] == {}
     assert [one["stop_score"] for one in seen[1:]] == pytest.approx([-1 / 4, -1 / 4, -1 / 6])
     assert stopping.Distance(1.0).figures() == {}
+
+
+def test_only_what_reads_predictions_asks_for_them(make_run: MakeRun) -> None:
+    read = {name for name, cls in stopping.CRITERIA.items() if cls.reads_predictions}
+    assert read == {"agreement", "changes", "mixture", "knee"}
+    for rule in (stopping.ValAccuracy(), stopping.ValLoss(), stopping.Distance(2.0)):
+        rule.start(make_run(predicts=False))

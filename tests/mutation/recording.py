@@ -16,6 +16,8 @@ from types import CodeType, FrameType
 import pytest
 from mutation.operators import Mutant
 
+MADE = -1  # the line of a dataclass that was made
+
 
 class Recorder:
     """A plugin of pytest that writes a line for each function of `packages` (folders) that a test calls, and its time.
@@ -28,7 +30,7 @@ class Recorder:
     def __init__(self, root: Path, packages: tuple[str, ...], out: Path) -> None:
         self.root, self.packages = f"{root}/", packages
         self.file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self.seen: set[CodeType] = set()
+        self.seen: set[CodeType | type] = set()
         self.test, self.outcome = "", ""
 
     def write(self, *record: object) -> None:
@@ -36,12 +38,24 @@ class Recorder:
 
     def trace(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
+        if code.co_filename == "<string>" and code.co_name == "__init__":
+            return self.made(type(frame.f_locals.get("self")))
         if code in self.seen:
             return
         self.seen.add(code)
         name = code.co_filename.removeprefix(self.root)
         if name.startswith(self.packages):
             self.write("call", self.test, name, code.co_firstlineno)
+
+    def made(self, made: type) -> None:
+        """Of a dataclass, whose `__init__` is in no file: who makes one may notice its defaults and limits."""
+        if made in self.seen:
+            return
+        self.seen.add(made)
+        for cls in made.__mro__:
+            module = cls.__module__.replace(".", "/") + ".py"
+            if module.startswith(self.packages):
+                self.write("call", self.test, module, MADE)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

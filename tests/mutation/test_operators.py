@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from mutation import live
 from mutation.operators import Mutant, mutants
-from mutation.recording import Record
+from mutation.recording import Record, Recorder
 from mutation.report import Outcome, share, table, wilson
 from mutation.running import PACKAGES, package_of
+
+from noiseproof import pretraining
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""Two, 2."""
@@ -154,3 +158,17 @@ def test_a_mistake_that_keeps_a_module_from_being_imported_is_left_to_a_new_sess
     functions = live.Functions(tmp_path, ("noiseproof",))
     [beyond] = [one for one in mutants("noiseproof/odd_limit.py", source.encode()) if one.after == "(1)"]
     assert not functions.mutate(beyond)
+
+
+def test_who_makes_a_dataclass_may_notice_its_defaults(tmp_path: Path) -> None:
+    recorder = Recorder(ROOT, ("noiseproof/methods", "noiseproof/pretraining"), tmp_path / "record")
+    recorder.test = "a.py::makes"
+    before = sys.gettrace()
+    sys.settrace(recorder.trace)
+    try:
+        pretraining.IMix()
+        pretraining.IMix()
+    finally:
+        sys.settrace(before)
+    made = [json.loads(line)[2] for line in (tmp_path / "record").read_text().splitlines() if line.endswith("-1]")]
+    assert made == ["noiseproof/pretraining/imix.py", "noiseproof/pretraining/moco.py"]

@@ -354,3 +354,10 @@ def test_it_is_a_method_like_any_other():
     for cls in (MoCo, SANE):
         assert cls.paper
         assert cls.__doc__
+
+
+def test_a_batch_of_one_image_has_one_group(run):
+    result = run(MoCo(groups=4), epochs=1, probe_every=0)
+    result.method.eval()
+    for size in (1, 2, 3):
+        assert result.method.encode(result.run, torch.randn(size, 1, 8, 8)).shape == (size, 16)
