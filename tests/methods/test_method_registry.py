@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import noiseproof as nf
-from noiseproof import pretraining
+from noiseproof import methods, pretraining
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Run, Wrapper
 from noiseproof.methods import build, registry, table
@@ -302,3 +302,11 @@ def test_of_more_views_than_it_asked_for_a_method_takes_the_first(
         run.generator.set_state(state)
         losses.append(one.loss(run, Batch((x, other), run.data.labels, everyone)))
     torch.testing.assert_close(losses[0], losses[1])
+
+
+def test_what_is_found_is_found_again() -> None:
+    """Not what the modules import from each other, nor what has no name; without what was found before."""
+    again = methods._discover.__wrapped__()
+    assert again == methods._discover()
+    assert [name for name, _ in again] == sorted(DEFAULTS)
+    assert all(cls.__module__.startswith("noiseproof.methods.") for _, cls in again)

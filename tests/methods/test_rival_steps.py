@@ -349,3 +349,14 @@ def test_dimensions_of_points_all_alike_or_all_as_far() -> None:
     copies = dimensionality(torch.ones(5, 3), 3)
     torch.testing.assert_close(copies, torch.full((5,), -1 / math.log(1e-12), dtype=torch.float64))
     torch.testing.assert_close(dimensionality(torch.eye(5), 4), torch.full((5,), 1e12, dtype=torch.float64))
+
+
+def test_d2l_trusts_anew_in_each_epoch(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, method = make_run(epochs=20), D2L(lam=2.0)
+    method.start(run)
+    monkeypatch.setattr(D2L, "_dimension", lambda self, run: 4.0)
+    method.turn.fill_(0)
+    for run.epoch in (0, 1, 2):
+        method.before_epoch(run)
+        expected = reference.d2l(logits_of(run), run.data.labels, math.exp(-2.0 * run.epoch / 20)).mean()
+        same(method.loss(run, whole(run)), expected)

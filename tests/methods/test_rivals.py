@@ -134,6 +134,9 @@ def test_the_turning_point_is_two_deviations_up() -> None:
     flat = torch.tensor([9.0, 5.0, 4.9, 5.1, 5.0])
     assert turned(torch.cat([flat, torch.tensor([5.2])]), 4)
     assert not turned(torch.cat([flat, torch.tensor([5.1])]), 4)
+    assert turned(torch.tensor([0.0, 9.0, 9.0, 7.1, 6.9, 9.21]), 2)  # of the two before it, 7 ± 0.1
+    assert not turned(torch.tensor([0.0, 0.0, 0.0, 7.1, 6.9, 7.19]), 2)
+    assert turned(torch.tensor([0.0, 0.0, 0.0, 7.1, 6.9, 7.21]), 2)
     assert trust(torch.tensor([4.0, 2.0, 3.0]), 0.5, 2.0) == pytest.approx(torch.tensor(-1.5).exp().item())
 
 
