@@ -201,10 +201,7 @@ def test_one_class_is_none() -> None:
 
 @pytest.mark.slow
 def test_wrong_labels_are_not_learned() -> None:
-    """Digits with 40 % wrong labels: the default against plain cross-entropy, over three seeds.
-
-    Both choose logistic regression, which learns few of them by heart: the gaps are 2.7 to 4.6 points.
-    """
+    """Digits with 40 % wrong labels: the default against plain cross-entropy, over three seeds."""
     X, y = load_digits(return_X_y=True)
     gaps = []
     for seed in range(3):
@@ -213,7 +210,7 @@ def test_wrong_labels_are_not_learned() -> None:
         robust = nf.RobustClassifier(random_state=seed).fit(X[train], given)
         plain = nf.RobustClassifier("ce", random_state=seed).fit(X[train], given)
         gaps.append(robust.score(X[~train], y[~train]) - plain.score(X[~train], y[~train]))
-    assert min(gaps) > 0.02
+    assert min(gaps) > 0.05
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])

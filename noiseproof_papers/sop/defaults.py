@@ -2,8 +2,8 @@
 
 Not of a paper: what a user meets. The data sets are small, so that a run takes seconds: digits and 3,000 images of
 Fashion-MNIST by an mlp, frozen features of 4,000 images of CIFAR-10 by an mlp, and 1,500 photos (CIFAR-10 at 16 × 16
-pixels, crops and flips) by a resnet8, which in 12 or 30 epochs is far from having learned them. Each method as it is
-by default, and as it waits for the network to memorise (methods/waking.py).
+pixels, crops and flips) by a resnet8, which in 12 or 30 epochs is far from having learned them. Each method with the λ
+or the rates that were its default, and waiting for the network to memorise, as it is now (methods/waking.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Defaults(Trained):
     """Data sets and kinds of noise in rows."""
 
     name = "defaults-grid"
-    title = "sop and elr, as they come and waiting, against cross-entropy"
+    title = "sop and elr, with rates and waiting, against cross-entropy"
     paper = "Liu et al. 2020 and 2022"
     scales = ("small",)
     kind = None  # what the defaults are may change, and a cell says only their names
