@@ -8,11 +8,11 @@ what it would have learned next; and of the labels that it contradicts by then, 
     φ = (m − m₀) / (1 − m₀)
 
 φ is the share of what it would doubt unseen that it takes over once shown: 0 as long as what it learns holds for all
-examples alike, 1 where it knows every label by heart. A method wakes up, for good, when φ exceeds 0.05 by the standard
+examples alike, 1 where it knows every label by heart. A method wakes up, for good, when φ exceeds 0.075 by the standard
 error of m₀. (Probabilities tell sooner than the share of labels agreed with, which is known to half their precision.)
 
 From then on a label counts as contradicted where the mean prediction t over its visits prefers another class to it by
-more than 3/10 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
+more than 4/10 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
 is clear depends on how sure the network has become.
 
 Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
@@ -32,8 +32,8 @@ from noiseproof import checks
 from noiseproof.method import Run
 
 AUTO = "auto"  # of an option: by the evidence that is described here
-_MEMORISED = 0.05  # φ at which to wake up
-_CLEARLY, _LEAST = 0.3, 0.1  # of the margin by which it prefers labels it agrees with; and never less
+_MEMORISED = 0.075  # φ at which to wake up
+_CLEARLY, _LEAST = 0.4, 0.1  # of the margin by which it prefers labels it agrees with; and never less
 _SHARE, _FEWEST, _MOST = 0.1, 10, 1000  # of the examples that stand watch
 
 

@@ -211,7 +211,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waking, "_MEMORISED", 0.05)
+    monkeypatch.setattr(waking, "_MEMORISED", 0.075)
     both = {"val": 0.4, "epochs": 2}
     assert not train("elr", **both)[0].run.history[-1]["awake"]
     names = ["sop", "sop_plus", "elr"]
