@@ -100,7 +100,7 @@ class Table1(_Compared):
 
 
 class Table2(_Compared):
-    """SOP+ against cross-entropy, mixup and ELR. ELR+ and DivideMix, which train two networks, are not implemented."""
+    """SOP+ against cross-entropy, mixup and ELR. ELR+ and DivideMix, which train two networks, are not in it."""
 
     name = "sop-table2"
     title = "SOP+ with symmetric and asymmetric noise"

@@ -31,7 +31,7 @@ def test_networks_are_the_authors() -> None:
 def test_the_medium_scale_has_all_images_and_methods_in_full(kind: type[Trained]) -> None:
     for one in kind().cells("medium", 1):
         assert (one["data"], one["size"], one["examples"], one["tested"]) == ("cifar10", None, None, None)
-        assert (one["fit"]["model"], one["fit"]["audit_features"]) == ("quicknet", "none")
+        assert (one["fit"]["model"], one["fit"]["audit_features"]) == ("quicknet(widths=[32, 128, 256])", "none")
         assert one["fit"]["augment"] == (["weak", "strong"] if one["method"] == "sop_plus" else "weak")
         assert build(one["fit"]["method"]).describe() == one["fit"]["method"], "another default is another cell"
 
