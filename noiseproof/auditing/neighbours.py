@@ -16,8 +16,8 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.errors import InputError
 
-_BLOCK = 2**24  # similarities held at once
-_COLUMNS = 2**16  # of the bank, at most, in a block: no more than there are similarities
+_BLOCK = 2**21  # similarities held at once: 8 MiB, which stay in a cache until the nearest are taken from them
+_COLUMNS = 2**13  # of the bank, at most, in a block
 
 
 def nearest(queries: Tensor, bank: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
