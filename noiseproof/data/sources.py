@@ -176,11 +176,12 @@ class Ahead:
         self.inputs = inputs
         self.batches: Sequence[Tensor] = ()
         self.at = 0  # the batch that comes next
+        self.held: Tensor | None = None  # it, where `read_on` has it already
         self.stream: Iterator[Tensor] | None = None
 
     def announce(self, batches: Sequence[Tensor]) -> None:
         """The batches that will be taken, these very tensors, from one of them on."""
-        self.batches, self.at, self.stream = batches, 0, None
+        self.batches, self.at, self.held, self.stream = batches, 0, None, None
 
     def take(self, rows: Tensor) -> Tensor:
         if isinstance(self.inputs, Tensor):
@@ -192,4 +193,14 @@ class Ahead:
         if self.stream is None or self.at >= len(self.batches) or self.batches[self.at] is not rows:
             return self.inputs.take(rows)
         self.at += 1
-        return next(self.stream)
+        held, self.held = self.held, None
+        return next(self.stream) if held is None else held
+
+    def read_on(self) -> None:
+        """Get hold of the batch that comes next, and so have another one read.
+
+        For who has work to do with a batch before a network does: a new one is begun with in the moment that one is
+        taken, and would want the cores that this work wants. Called after it, reading goes on beside the network.
+        """
+        if self.stream is not None and self.held is None and self.at < len(self.batches):
+            self.held = next(self.stream)

@@ -101,7 +101,9 @@ class Batches:
         if self.ready:
             return (raw,) * len(self.views)
         raw = raw.to(self.device, non_blocking=True)
-        return tuple(view(raw, self.generator) for view in self.views)
+        views = tuple(view(raw, self.generator) for view in self.views)
+        self.ahead.read_on()
+        return views
 
 
 def check_selection(selection: Selection, num_examples: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import noiseproof as nf
 from noiseproof.data import LabeledData, Tokens
 from noiseproof.data.datasets import DatasetInputs, as_tensor
 from noiseproof.data.packing import Packed
-from noiseproof.data.sources import Ahead, Rows
+from noiseproof.data.sources import AHEAD, Ahead, Mapped, Rows
 from noiseproof.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -282,6 +283,40 @@ def test_what_is_read_ahead_is_what_is_taken(workers: int) -> None:
     other = torch.tensor([1, 2])
     assert ahead.take(other).equal(inputs.take(other))  # what was not announced does not disturb
     assert ahead.take(batches[5]).equal(inputs.take(batches[5]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reading_on_changes_nothing_of_what_is_taken(workers: int) -> None:
+    inputs = nf.load(Pictures(), memory_limit=1, workers=workers).inputs
+    batches, ahead = torch.randperm(60).split(8), Ahead(inputs)
+    ahead.read_on()  # nothing was announced
+    for order in (range(2, 8), range(8)):
+        ahead.announce(batches)
+        for at in order:
+            assert ahead.take(batches[at]).equal(inputs.take(batches[at]))
+            ahead.read_on()
+            ahead.read_on()  # the next is held already
+            other = torch.tensor([1, 2])
+            assert ahead.take(other).equal(inputs.take(other))
+
+
+def test_another_batch_is_begun_with_only_when_one_was_made_use_of() -> None:
+    class Noted(Mapped):
+        def take(self, index: Tensor) -> Tensor:
+            begun.append(int(index[0]))
+            return super().take(index)
+
+    begun: list[int] = []
+    batches, ahead = torch.arange(80).split(10), Ahead(Noted(np.zeros((80, 3), np.float32)))
+    ahead.announce(batches)
+    ahead.take(batches[0])
+    for at in range(1, 4):
+        ahead.read_on()  # gets the next, and has another one read
+        while len(begun) < at + AHEAD + 1:
+            time.sleep(0.001)
+        ahead.take(batches[at])
+        time.sleep(0.02)
+        assert begun == list(range(0, 10 * (at + AHEAD + 1), 10))
 
 
 class Stop:
