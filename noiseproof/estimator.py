@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from noiseproof import checks
+from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData
 from noiseproof.data.input_checks import TEXT, columns_of, texts_in
 from noiseproof.errors import InputError
@@ -26,11 +27,14 @@ from noiseproof.training.fit import fit
 from noiseproof.training.setup import WIDE
 
 STEPS = 800  # of the optimizer, by default
-METHOD, METHOD_OF_TEXTS = "elr(lam=1)", "left_out"  # by default
-NETWORKS = {"mlp(widths=[])": math.inf, "mlp": 40}  # of model="auto", and how many epochs each is given at most: two
-# hidden layers of 256 learn labels by heart in more, multinomial logistic regression does not
+LINEAR = "mlp(widths=[])"  # multinomial logistic regression
+NETWORKS = {LINEAR: math.inf, "mlp": 40}  # of model="auto", and how many epochs each is given at most: two hidden
+# layers of 256 learn labels by heart in more, logistic regression does not
+METHOD, METHOD_OF_TEXTS = "elr(lam=1)", "left_out"
+CHALLENGER = "elr"  # in the place of METHOD, if clearly better: it waits until a network learns labels by heart
 FOLDS = 3  # to choose between them
-LARGE = 20_000  # rows, from which one of the folds tells enough
+LARGE = 20_000  # rows, from which one of two folds tells enough
+ENOUGH, CLEARLY = 100, 2.0  # held-out rows by which one is given up, and by how many standard errors it is behind
 
 
 def _default_method(data: LabeledData) -> str:
@@ -49,10 +53,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
     Args:
         method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. None: "left_out" of
             texts, where a linear network sees thousands of features, if these fit into memory; else "elr(lam=1)",
-            weaker than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere.
+            weaker than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere; or
+            "elr", which waits until the network memorises, where that is clearly better, by labels it did not see.
         model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
-            regression or two hidden layers, whichever agrees better with labels it did not see (three folds); of
-            texts, logistic regression.
+            regression or two hidden layers, whichever tells better what labels are that it did not see, by three folds
+            and the noise model of the audit; of texts, logistic regression.
         epochs: passes over the data; None: as many as make about 800 steps, 5 at least, and of "mlp" 40 at most.
         batch_size, lr, weight_decay: of the optimizer, SGD with a cosine schedule.
         class_weight: None, "balanced", or a dict from classes to weights.
@@ -118,9 +123,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         kinds = {TEXT: "text"} if isinstance(X, _Texts) else kinds
         data = LabeledData(columns, codes, weights=weights, class_names=names, kinds=kinds)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        self.method_ = _default_method(data) if self.method is None else self.method
-        self.model_ = self._choose(data, seed) if isinstance(self.model, str) and self.model == "auto" else self.model
-        result = self._fit(self.model_, data, seed)
+        self.model_, self.method_ = self._choose(self._candidates(data), data, seed)
+        result = self._fit(self.model_, self.method_, data, seed)
         self.predictor_, self.history_ = result.predictor, result.history
         return self
 
@@ -174,31 +178,53 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return _columns(X), y
 
-    def _fit(self, model: Any, data: LabeledData, seed: int, of: int | None = None, **more: Any) -> FitResult:
+    def _fit(
+        self, model: Any, method: Any, data: LabeledData, seed: int, of: int | None = None, **more: Any
+    ) -> FitResult:
         """`noiseproof.fit` with the settings of this estimator; for as many epochs as `of` rows would be given."""
         epochs = self.epochs
         if epochs is None:
             epochs = max(5, math.ceil(STEPS / math.ceil((of or len(data)) / self.batch_size)))
             epochs = int(min(epochs, NETWORKS.get(model, math.inf) if isinstance(model, str) else math.inf))
         return fit(
-            model, data, self.method_, epochs=epochs, batch_size=self.batch_size, lr=self.lr,
+            model, data, method, epochs=epochs, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, seed=seed, device=self.device, audit_features="none", **more,
         )  # fmt: skip
 
-    def _choose(self, data: LabeledData, seed: int) -> str:
-        """The network that agrees best with labels it did not see, wrong ones included; the smaller of equals."""
-        fold = _folds(data.labels.numpy(), FOLDS, seed)
-        agreed = dict.fromkeys(NETWORKS, 0)
-        if len(data) < 4 * FOLDS or data.input_shape[0] > WIDE:
-            return next(iter(NETWORKS))
-        for part in range(FOLDS if len(data) < LARGE else 1):
+    def _candidates(self, data: LabeledData) -> list[tuple[Any, Any]]:
+        """Networks, each with a method, to choose from; the simplest first."""
+        few, wide = len(data) < 4 * FOLDS, data.input_shape[0] > WIDE
+        any_network = isinstance(self.model, str) and self.model == "auto"
+        networks = [self.model] if not any_network else [LINEAR] if few or wide else list(NETWORKS)
+        method = _default_method(data) if self.method is None else self.method
+        pairs = [(network, method) for network in networks]
+        if self.method is None and not wide and len(data) >= FOLDS * ENOUGH and networks[-1] != LINEAR:
+            pairs.append((networks[-1], CHALLENGER))
+        return pairs
+
+    def _choose(self, pairs: list[tuple[Any, Any]], data: LabeledData, seed: int) -> tuple[Any, Any]:
+        """The network and method that tell best what labels are that they did not see, wrong ones included.
+
+        After each fold those are given up that are clearly behind, and after the first the challenger, unless all
+        others are.
+        """
+        folds, parts = (FOLDS, FOLDS) if len(data) < LARGE else (2, 1)
+        fold = _folds(data.labels.numpy(), folds, seed)
+        said: list[list[np.ndarray]] = [[] for _ in pairs]
+        left = list(range(len(pairs)))  # positions in pairs, the best first
+        for part in range(parts):
+            if len(left) == 1:
+                break
             train, held_out = data.subset(fold != part), data.subset(fold == part)
             held_out = held_out.encoded_by(train.inputs.encoder)  # type: ignore[union-attr]
-            for model in NETWORKS:
-                result = self._fit(model, train, seed, len(data), eval_examples=0)
-                guess = result.run.predict(held_out).argmax(dim=1)
-                agreed[model] += int((guess == held_out.labels).sum())
-        return max(agreed, key=agreed.__getitem__)
+            for at in left:
+                result = self._fit(*pairs[at], train, seed, len(data), eval_examples=0)
+                said[at].append(result.run.predict(held_out).numpy())
+            labels = np.concatenate([data.labels.numpy()[fold == done] for done in range(part + 1)])
+            left = [left[i] for i in _in_the_race([np.concatenate(said[at]) for at in left], labels)]
+            if self.method is None and len(left) > 1:
+                left = [at for at in left if pairs[at][1] != CHALLENGER]
+        return pairs[left[0]]
 
 
 class _Texts:
@@ -231,6 +257,20 @@ def _columns(X: Any) -> dict[str, Any]:
     """The columns of a frame, or of an array (n, d), by name."""
     found = columns_of(X)
     return {f"x{i}": X[:, i] for i in range(X.shape[1])} if found is None else found
+
+
+def _in_the_race(said: list[np.ndarray], labels: np.ndarray) -> list[int]:
+    """Which of some predictions (n, K) tell labels (n,) best, or not clearly worse than that: the best first.
+
+    By the likelihood of the labels with the noise that the audit finds in them. It tells more than how many labels are
+    agreed with, which are known to be wrong in part, and is fair to predictions that are too sure or not sure enough.
+    """
+    told = [posterior.fit(labels, [one]).told([one], labels) for one in said]  # (n,) each
+    order = sorted(range(len(said)), key=lambda i: -float(told[i].mean(dtype=np.float64)))
+    behind = [told[order[0]] - told[i] for i in order]  # (n,) each
+    error = [CLEARLY * float(one.std()) / math.sqrt(len(labels)) for one in behind]
+    few = len(labels) < ENOUGH
+    return [i for i, one, most in zip(order, behind, error, strict=True) if few or float(one.mean()) <= most]
 
 
 def _folds(codes: np.ndarray, folds: int, seed: int) -> np.ndarray:

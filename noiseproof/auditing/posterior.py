@@ -83,6 +83,10 @@ class NoiseModel:
         """P(right ≠ given | x, given) (B,)."""
         return _other(self.posterior(parts, labels), labels)
 
+    def told(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+        """log (Tᵀr)_y (B,): how likely the labels (B,) were, wrong ones with the noise that they have."""
+        return np.log((self.right(parts) * self.reached[labels]).sum(axis=1) + _TINY)
+
     def is_sure(self, parts: Sequence[np.ndarray]) -> bool:
         """Whether it is sure of the class of anybody, or next to nobody; of two classes the likelier has ½ anyway."""
         bound = max(HALF, _above_chance(len(self.transition)))

@@ -21,11 +21,9 @@ LEAST_COUNT = 2  # rows of a value with a feature of its own
 _LENGTH = 5.0  # of a row of tf-idf
 MOST_TERMS = 4096  # of each kind, of a text column
 _TERMS: dict[str, dict[str, Any]] = {  # what makes a term, as scikit-learn has it
-    "word": {"analyzer": "word", "ngram_range": (1, 2)},
-    "char_wb": {
-        "analyzer": "char_wb",
-        "ngram_range": (2, 4),
-    },  # of models that were saved before pieces kept their case
+    "token": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"\w+|[^\w\s]+|\n\s*"},
+    "word": {"analyzer": "word", "ngram_range": (1, 2)},  # of models that were saved before marks and lines were terms
+    "char_wb": {"analyzer": "char_wb", "ngram_range": (2, 4)},  # and of those before pieces kept their case
     "piece": {"analyzer": "char_wb", "ngram_range": (2, 4), "lowercase": False},
 }
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # of dates, in days
@@ -147,7 +145,8 @@ class Terms:
     That is the length of a row of 25 scaled numbers: one learning rate suits both.
     """
 
-    analyzer: str  # "word": words and pairs of words; "piece": two to four characters inside of words, in their case
+    analyzer: str  # "token": words, marks, line breaks and pairs of these; "piece": two to four characters inside of
+    # words, in their case
     terms: tuple[str, ...]
     idf: tuple[float, ...]
 
@@ -174,7 +173,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class Text(Encoder):
-    """The words of a text, and pieces of its words in their case, which tell its voice and forgive its spelling."""
+    """The words, marks and line breaks of a text; and pieces of its words in their case, which tell its voice and
+    forgive its spelling."""
 
     kind = "text"
     words: Terms
@@ -182,7 +182,7 @@ class Text(Encoder):
 
     @classmethod
     def fit(cls, name: str, column: Column) -> Text:
-        return cls(name, Terms.fit("word", column.values), Terms.fit("piece", column.values))
+        return cls(name, Terms.fit("token", column.values), Terms.fit("piece", column.values))
 
     @property
     def width(self) -> int:

@@ -36,6 +36,20 @@ def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
     assert np.corrcoef(ours, slow)[0, 1] > 0.9999
 
 
+def test_what_tells_labels_well_makes_them_likely() -> None:
+    """log (Tᵀr)_y, one example after the other; less of what knows nothing of the labels."""
+    labels, _, p = world(n=400)
+    model = posterior.fit(labels, [p])
+    told = model.told([p], labels)
+    slow = [
+        np.log(sum(r[k] * model.transition[k, y] for k in range(len(r))))
+        for r, y in zip(model.right([p]), labels, strict=True)
+    ]
+    np.testing.assert_allclose(told, slow, atol=1e-3)
+    idle = np.full_like(p, 1 / p.shape[1])
+    assert told.mean() > posterior.fit(labels, [idle]).told([idle], labels).mean() + 0.1
+
+
 def test_each_step_equals_its_slow_twin() -> None:
     labels, _, p32 = world(n=200)
     p, rng = p32.astype(np.float64), np.random.default_rng(1)

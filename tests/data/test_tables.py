@@ -309,6 +309,17 @@ def test_pieces_of_words_keep_their_case_but_those_of_older_models() -> None:
     assert torch.equal(shouted, said)
 
 
+def test_marks_and_line_breaks_are_terms_as_words_are_but_not_of_older_models() -> None:
+    said = ["I agree!\n  -- a friend", "I agree ...", "we agree!\n  -- a friend", "we agree ..."]
+    encoder = LabeledData(said, [0, 1, 0, 1]).inputs.encoder  # type: ignore[union-attr]
+    state = encoder.state()
+    assert {"!", "...", "\n  ", "i", "agree !", "\n   --"} <= set(state[0]["words"]["terms"])
+    words = {"analyzer": "word", "terms": ["agree", "friend"], "idf": [1.0, 1.5]}
+    older = TableEncoder.from_state([state[0] | {"words": words}])
+    found = older.encode(Table.read({"text": ["agree!", "agree"]}, kinds={"text": "text"}).columns)[:, :2]
+    assert found.tolist() == [[5, 0], [5, 0]]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
