@@ -64,8 +64,8 @@ def audit(
     **source: Any,
 ) -> None:
     """Say which labels are wrong, what they should be, and how many are."""
+    from noiseproof.auditing.decision import decided
     from noiseproof.cli.console import wrote
-    from noiseproof.runs.label_report import decided
 
     by_hand, is_run = given_by_hand(context), (Path(data) / "config.json").is_file()
     for name in by_hand:
