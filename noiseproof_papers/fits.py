@@ -13,10 +13,11 @@ A cell:
     fit      the arguments of `fit`
 
 The small scale of CIFAR-10: resnet8 on 6,000 images (a tenth of them held out) at 16 × 16 pixels, 20 epochs, without
-augmentation, so that so short a run memorises. The medium scale: a wide quicknet on all 50,000 (a tenth held out) as they are,
-with crops and flips. Its cells have their methods in full, with every default: other defaults are other cells, as
-theirs outlive the code that ran them. In the other cells `elr`, `sop` and `sop_plus` are those that the figures were
-published with, by their strengths and rates (`with_rates`), not the defaults of today, which wait for the network.
+augmentation, so that so short a run memorises. The medium scale: a wide quicknet on all 50,000 (a tenth held out) as
+they are, with crops and flips. Its cells have their methods in full, with every default: other defaults are other
+cells, as theirs outlive the code that ran them. In the other cells `elr`, `sop` and `sop_plus` are those that the
+figures were published with, by their strengths and rates (`with_rates`), not the defaults of today, which wait for the
+network.
 """
 
 from __future__ import annotations

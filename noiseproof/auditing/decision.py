@@ -11,7 +11,37 @@ from __future__ import annotations
 
 import numpy as np
 
+from noiseproof import checks
+from noiseproof.errors import InputError
+
 LEAST = 0.1  # no label is called wrong that is nine times likelier right
+
+
+def decided(
+    scores: np.ndarray,
+    *,
+    precision: float | None = None,
+    recall: float | None = None,
+    top: int | None = None,
+    threshold: float | None = None,
+) -> np.ndarray:
+    """Which labels (n,) to call wrong, by scores (n,): the best expected F1, or as one of the options says.
+
+    Raises:
+        InputError: two of them, or one outside its range.
+    """
+    given = [name for name, value in locals().items() if name != "scores" and value is not None]
+    if len(given) > 1:
+        raise InputError(f"decide by {given[0]} or by {given[1]}, not by both")
+    if precision is not None:
+        return with_precision(scores, checks.number("precision", precision, 0, 1, ends="(]"))
+    if recall is not None:
+        return with_recall(scores, checks.number("recall", recall, 0, 1, ends="(]"))
+    if top is not None:
+        return most_suspicious(scores, checks.integer("top", top, 0))
+    if threshold is not None:
+        return scores > checks.number("threshold", threshold, 0, 1)
+    return best_f1(scores)
 
 
 def best_f1(p: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,11 +163,10 @@ class Board:
         ratios = [one / other for entry in self.row(method) for one, other in self._pairs(entry, "processor")]
         return statistics.median(ratios) if ratios else None
 
-    def regret(self, methods: Sequence[str] | None = None) -> Rows:
+    def regret(self) -> Rows:
         """Points of each method below the best of its column: mean and worst; and the least against ce."""
-        names = [name for name in self.order if methods is None or name in methods]
         rows: list[list[Any]] = []
-        for method in names:
+        for method in self.order:
             entries = self.row(method)
             gaps = [self._below_best(one) for one in entries]
             base = [100 * statistics.fmean(one) for entry in entries if (one := self._gaps(entry))]

@@ -64,8 +64,8 @@ def audit(
     **source: Any,
 ) -> None:
     """Say which labels are wrong, what they should be, and how many are."""
+    from noiseproof.auditing.decision import decided
     from noiseproof.cli.console import wrote
-    from noiseproof.runs.label_report import decided
 
     by_hand, is_run = given_by_hand(context), (Path(data) / "config.json").is_file()
     for name in by_hand:
@@ -103,12 +103,9 @@ def _nothing() -> np.ndarray:
 
 def _free(out: Path | None, data: str) -> Path:
     """The folder to write to: the one asked for, which must not hold an audit or a run, or a new one."""
-    if out is None:
-        base = Path("audits") / Path(data).resolve().name.split(".")[0]
-        out, number = base, 1
-        while out.exists():
-            number += 1
-            out = base.with_name(f"{base.name}-{number}")
+    from noiseproof.cli.reading import fresh
+
+    out = out or fresh("audits", data)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; choose a folder")
     for name in ("labels.parquet", "config.json"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,20 +28,16 @@ METHODS = {  # shown in this order
 
 @app.command(epilog="[bold]Example[/bold]  noiseproof demo --noise symmetric:0.6 --seeds 1")
 def demo(
-    noise: Annotated[str, typer.Option(help="How to corrupt the labels.")] = "symmetric:0.4",
+    spec: Annotated[str, typer.Option("--noise", help="How to corrupt the labels.")] = "symmetric:0.4",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training set.")] = 100,
     out: Annotated[Path, typer.Option(help="Where the picture, the table and the report go.")] = Path("runs/demo"),
 ) -> None:
     """See plain training memorise wrong labels, and robust training not."""
-    run_demo(noise, seeds, epochs, out)
-
-
-def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
-    """Train every method on noisy digits, `seeds` times; print a table, write a picture, figures and a report."""
     import torch
 
     from noiseproof import files, methods
+    from noiseproof.benching.statistics import spread
     from noiseproof.cli.console import console, show, table, wrote
     from noiseproof.data import load, noise
     from noiseproof.runs.plots import plot_runs
@@ -79,7 +74,7 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     results = {"noise": spec, "epochs": epochs, "seeds": seeds, "methods": figures}
     files.write_text(out / "demo.json", json.dumps(results, indent=2) + "\n")
     assert shown is not None
-    rows = [(title, *[_spread(values, key) for key in COLUMNS]) for title, values in figures.items()]
+    rows = [(title, *[spread([one[key] for one in values]) for key in COLUMNS]) for title, values in figures.items()]
     header = ["method", *COLUMNS.values()]
     write_report(out / "report.html", shown, picture=picture, table=(header, rows))
     show(table(f"Test accuracy in %, mean ± standard deviation of {seeds} seeds", header, rows))
@@ -92,7 +87,6 @@ def run_demo(spec: str, seeds: int, epochs: int, out: Path) -> dict[str, Any]:
     )
     console.print("The best epoch is chosen on held-out noisy labels, never on test labels.")
     wrote(picture, f" and {out / 'report.html'}")
-    return results
 
 
 COLUMNS = {"last": "last epoch", "best": "best epoch", "kept": "model kept", "memorised": "wrong labels memorised"}
@@ -106,8 +100,3 @@ def _figures(result: FitResult) -> dict[str, float]:
         "kept": rows["final"]["test_accuracy"],
         "memorised": rows["last"].get("train_memorised", 0.0),
     }
-
-
-def _spread(values: list[dict[str, float]], key: str) -> str:
-    numbers = [100 * value[key] for value in values]
-    return f"{statistics.mean(numbers):.1f}" + (f" ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else "")

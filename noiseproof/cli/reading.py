@@ -152,7 +152,8 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     from noiseproof.runs.folder import RunFolder
 
     distributed.join()  # else nobody knows yet how many there are
-    path = distributed.from_main(lambda: Path(options["out"] or _fresh(options["data"], method, options["seed"])))
+    ending = f"-{method}-s{options['seed']}"
+    path = distributed.from_main(lambda: Path(options["out"] or fresh("runs", options["data"], ending)))
     world = distributed.world()
     start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
@@ -167,9 +168,9 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     return folder
 
 
-def _fresh(data: str, method: str, seed: int) -> Path:
-    """runs/DATA-METHOD-sSEED, numbered if it is taken."""
-    base = Path("runs") / f"{Path(data).resolve().name.split('.')[0]}-{method}-s{seed}"
+def fresh(under: str, data: str, ending: str = "") -> Path:
+    """A folder that is not there yet, named after the data: UNDER/DATA and the ending, numbered if it is taken."""
+    base = Path(under) / f"{Path(data).resolve().name.split('.')[0]}{ending}"
     folder, number = base, 1
     while folder.exists():
         number += 1

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from noiseproof.data import noise
 from noiseproof.data.label_checks import check_distinct, check_whole
-from noiseproof.data.label_copies import Labels, check_paths, opened
+from noiseproof.data.label_copies import Labels, check_paths, is_known, opened
 from noiseproof.data.labeled import is_table
 from noiseproof.data.readers import load
 from noiseproof.data.readers.arrays import TRUE_KEYS
@@ -62,6 +62,8 @@ def corrupt_table(
     source, out = Path(source_path), Path(out_path)
     spec = spec if isinstance(spec, noise.Spec) else noise.parse(spec)
     check_paths(source, out)
+    if not is_known(source):
+        raise InputError(f"{source} is of another form; pass a CSV, Parquet or npz file")
     labels = opened(source, label_column)
     _check_true(source, labels)
     with naming(source):

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import binomtest
 
 RATE = 1 / 20  # where to stop: from there on no more than so many are wrong
 WINDOW = 50  # labels looked at last
@@ -55,8 +57,8 @@ def progress(p: np.ndarray, issue: np.ndarray, decided: np.ndarray, looked: np.n
     hits = int(wrong[last].sum())
     low, high = wilson(hits, len(last))
     expected, fewest, most = remaining(x[~decided], mean, covariance)
-    stop = float(_rate((_logit(RATE) - mean[0]) / mean[1])) if mean[1] > 0 else None
-    left = ~decided & (_rate(mean[0] + mean[1] * x) >= RATE)
+    stop = float(expit((_logit(RATE) - mean[0]) / mean[1])) if mean[1] > 0 else None
+    left = ~decided & (expit(mean[0] + mean[1] * x) >= RATE)
     return Progress(
         int(decided.sum()), int(seen.sum()), int((decided & wrong).sum()), int((issue & ~decided).sum()), len(last),
         hits, low, high, expected, fewest, most, int(left.sum()), stop,
@@ -68,7 +70,7 @@ def fit(x: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     design = np.column_stack([np.ones_like(x), x])  # (m, 2)
     theta = _PRIOR_MEAN.copy()
     for _ in range(50):
-        rate = _rate(design @ theta)
+        rate = expit(design @ theta)
         gradient = design.T @ (wrong - rate) - _PRIOR_PRECISION @ (theta - _PRIOR_MEAN)
         hessian = (design * (rate * (1 - rate))[:, None]).T @ design + _PRIOR_PRECISION
         step = np.linalg.solve(hessian, gradient)
@@ -86,28 +88,20 @@ def remaining(x: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[
     count, edges = np.histogram(x, bins=_BINS)
     centre = (edges[1:] + edges[:-1]) / 2
     draws = np.random.default_rng(0).multivariate_normal(mean, covariance, size=_DRAWS)  # (D, 2)
-    rate = _rate(draws[:, :1] + draws[:, 1:] * centre)  # (D, bins)
+    rate = expit(draws[:, :1] + draws[:, 1:] * centre)  # (D, bins)
     total, spread = rate @ count, np.sqrt((rate * (1 - rate)) @ count)
     totals = np.clip(total + spread * np.random.default_rng(1).standard_normal(_DRAWS), 0, len(x))
     low, high = np.quantile(totals, [0.05, 0.95])
-    return float(_rate(mean[0] + mean[1] * x).sum()), float(low), float(high)
+    return float(expit(mean[0] + mean[1] * x).sum()), float(low), float(high)
 
 
-def wilson(hits: int, n: int, z: float = 1.645) -> tuple[float, float]:
-    """Wilson's interval of a share, 90 % by default; (0, 1) of nothing."""
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share, 90 %; (0, 1) of nothing."""
     if n == 0:
         return 0.0, 1.0
-    share = hits / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+    found = binomtest(hits, n).proportion_ci(0.9, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def _logit(p: np.ndarray | float) -> np.ndarray:
-    p = np.clip(p, 1e-4, 1 - 1e-4)
-    return np.log(p) - np.log1p(-p)
-
-
-def _rate(x: np.ndarray) -> np.ndarray:
-    """σ(x), which does not overflow."""
-    return (1 + np.tanh(x / 2)) / 2
+    return logit(np.clip(p, 1e-4, 1 - 1e-4))

@@ -174,7 +174,7 @@ class LabelReport:
     def decide(self, **how: Any) -> LabelReport:
         """The report with issues chosen anew: by the best expected F1, or precision=, recall=, top= or threshold=."""
         report = copy.copy(self)
-        report.issues = decided(self.scores, **how)
+        report.issues = decision.decided(self.scores, **how)
         return report
 
     def reliability(self) -> Reliability | None:
@@ -303,7 +303,7 @@ def assemble(
 
     Args:
         known: (n,) the right class of examples that were looked at, −1 elsewhere.
-        how: to decide, as of `decided`.
+        how: to decide, as of `decision.decided`.
         about: further fields of the report.
     """
     n, K = len(labels), len(class_names)
@@ -317,34 +317,7 @@ def assemble(
     if known is not None:
         seen = known >= 0
         scores[seen], suggested[seen], confidence[seen] = known[seen] != labels[seen], known[seen], 1.0
-    issues = decided(scores, **(how or {}))
+    issues = decision.decided(scores, **(how or {}))
     return LabelReport(
         labels, tuple(class_names), scores, issues, suggested, confidence, joint, interval, parts, known=known, **about
     )
-
-
-def decided(
-    scores: np.ndarray,
-    *,
-    precision: float | None = None,
-    recall: float | None = None,
-    top: int | None = None,
-    threshold: float | None = None,
-) -> np.ndarray:
-    """Which labels (n,) to call wrong, by scores (n,): the best expected F1, or as one of the options says.
-
-    Raises:
-        InputError: two of them, or one outside its range.
-    """
-    given = [name for name, value in locals().items() if name != "scores" and value is not None]
-    if len(given) > 1:
-        raise InputError(f"decide by {given[0]} or by {given[1]}, not by both")
-    if precision is not None:
-        return decision.with_precision(scores, checks.number("precision", precision, 0, 1, ends="(]"))
-    if recall is not None:
-        return decision.with_recall(scores, checks.number("recall", recall, 0, 1, ends="(]"))
-    if top is not None:
-        return decision.most_suspicious(scores, checks.integer("top", top, 0))
-    if threshold is not None:
-        return scores > checks.number("threshold", threshold, 0, 1)
-    return decision.best_f1(scores)

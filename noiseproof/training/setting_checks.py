@@ -67,9 +67,14 @@ def init(name: str, value: Any) -> Any:
 
 
 def augment(name: str, value: Any) -> Any:
+    from noiseproof.data.augment import POLICIES
+
     each = value if isinstance(value, list | tuple) else [value]
     known = len(each) > 0 and all(isinstance(one, str) or callable(one) for one in each)
     checks.require(known, name, value, "the name of an augmentation, a function, or one of these for each view")
+    for one in each:
+        if isinstance(one, str) and value != "auto":
+            checks.choice("augmentation", one, POLICIES)
     return value
 
 

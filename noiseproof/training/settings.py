@@ -43,6 +43,9 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 DATA, TRAIN, RUN = "Data", "Training", "Run"  # where a setting belongs; the panels of --help
+# named in --help, without importing what they name: a test compares
+OPTIMIZERS = "sgd, adam, adamw, adadelta"
+AUGMENTATIONS = "none, weak, strong, crop, simclr, moco-cifar10, sane-strong"
 AUDIT_FEATURES = ("auto", "inputs", "imagenet", "none")
 PRECISIONS = ("auto", "float32", "bfloat16")
 STATES = ("replicated", "sharded")
@@ -131,7 +134,7 @@ class Training:
     momentum: float = setting(0.9, "Momentum (Adam: its first beta).", must.below_one, option=float)
     weight_decay: float = setting(5e-4, "Weight decay.", partial(checks.number, low=0), option=float)
     optimizer: optimizers.Choice = setting(
-        "sgd", "sgd, adam, adamw or adadelta.", must.optimizer, option=str,
+        "sgd", f"{OPTIMIZERS}.", must.optimizer, option=str,
         python="Or a class of torch.optim, or a function from parameters to an optimizer.",
     )  # fmt: skip
     backbone_rate: float = setting(
@@ -208,8 +211,7 @@ class Fitting(Training):
     )  # fmt: skip
     augment: Augment = setting(
         "none",
-        "none, weak, strong, crop, simclr, moco-cifar10, sane-strong; one for each view: weak,strong; auto is weak for "
-        "colour images, with a strong second view.",
+        f"{AUGMENTATIONS}; one for each view: weak,strong; auto is weak for colour images, with a strong second view.",
         must.augment, option=str, parse=listed, command="auto", python="Or functions (inputs, generator) -> inputs.",
     )  # fmt: skip
     init: str | Path | Features | None = setting(
@@ -271,8 +273,7 @@ class Pretraining(Training):
     weight_decay: float = 1e-4
     augment: Augment = setting(
         "simclr",
-        "Of the first two views: none, weak, strong, crop, simclr, moco-cifar10, sane-strong; or one for each view: "
-        "simclr,weak.",
+        f"Of the first two views: {AUGMENTATIONS}; or one for each view: simclr,weak.",
         must.augment, option=str, parse=listed,
     )  # fmt: skip
     mix_augment: str | None = setting(

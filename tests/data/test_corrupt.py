@@ -170,6 +170,13 @@ def test_labels_that_fit_would_refuse(make: Any, labels: np.ndarray, phrase: str
     assert not (make.root / "b.npz").exists()
 
 
+def test_a_file_of_another_form_is_no_table(make: Any) -> None:
+    source = make.text("a.jsonl", *[f'{{"x": {i}, "label": {i % 2}}}' for i in range(10)])
+    with pytest.raises(InputError, match=r"a\.jsonl is of another form; pass a CSV, Parquet or npz file"):
+        corrupt_table(source, make.root / "b.jsonl", spec="symmetric:0.4")
+    assert not (make.root / "b.jsonl").exists()
+
+
 def test_csv_keeps_its_line_ends_and_its_mark(make: Any) -> None:
     lines = ["x,label", *[f"{i},{i % 2}" for i in range(10)], ""]
     source = make.bytes("a.csv", b"\xef\xbb\xbf" + "\r\n".join(lines).encode())

@@ -8,8 +8,10 @@ import pytest
 
 import noiseproof as nf
 from noiseproof.cli.options import NoisySource, Source, parameters, values
+from noiseproof.data.augment import POLICIES
 from noiseproof.errors import InputError
 from noiseproof.recipes import RECIPES
+from noiseproof.training import optimizers, settings
 from noiseproof.training.settings import Fitting, Pretraining, Training, settings_of
 
 VERBS = [(nf.fit, Fitting), (nf.pretrain, Pretraining)]
@@ -24,6 +26,17 @@ def test_a_verb_takes_its_settings(verb, kind):
     assert list(taken)[:3] == ["model", "data", "method"]
     assert all(f"        {name}: {setting.help[:40]}" in verb.__doc__ for name, setting in settings_of(kind).items())
     assert max(map(len, verb.__doc__.splitlines())) <= 120
+
+
+def test_the_help_names_all_optimizers_and_augmentations():
+    assert settings.OPTIMIZERS.split(", ") == list(optimizers.OPTIMIZERS)
+    assert settings.AUGMENTATIONS.split(", ") == list(POLICIES)
+
+
+@pytest.mark.parametrize("value", ["weaK", ["weak", "strongest"]])
+def test_an_unknown_augmentation_is_refused_before_the_data_is_looked_at(value):
+    with pytest.raises(InputError, match=r"unknown augmentation '.*'; did you mean '(weak|strong)'"):
+        Fitting("mlp", DATA, augment=value)
 
 
 def test_a_new_default_inherits_the_rest():
