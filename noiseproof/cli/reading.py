@@ -152,8 +152,11 @@ def run_folder(verb: str, options: Options, method: str, resume: bool) -> RunFol
     from noiseproof.runs.folder import RunFolder
 
     distributed.join()  # else nobody knows yet how many there are
-    ending = f"-{method}-s{options['seed']}"
-    path = distributed.from_main(lambda: Path(options["out"] or fresh("runs", options["data"], ending)))
+
+    def place() -> Path:
+        return Path(options["out"] or fresh("runs", options["data"], f"-{method}-s{options['seed']}"))
+
+    path = distributed.from_main(place)
     world = distributed.world()
     start = "noiseproof" if world == 1 else f"torchrun --nproc-per-node {world} -m noiseproof"
     command = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
