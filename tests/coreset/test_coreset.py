@@ -20,13 +20,15 @@ from noiseproof.coreset.scaling import Points, scaled
 from noiseproof.errors import InputError
 
 E = 1 - 1 / math.e
-KINDS = ("normal", "grid", "copies", "gradients", "line")
+KINDS = ("normal", "grid", "copies", "gradients", "line", "same")
 kinds = st.sampled_from(KINDS)
 
 
 def make(kind: str, n: int, dims: int, seed: int) -> Tensor:
-    """Random rows; all kinds but the first have ties, three have copies of points."""
+    """Random rows; all kinds but the first have ties, four have copies of points."""
     g = torch.Generator().manual_seed(seed)
+    if kind == "same":
+        return torch.randn(1, dims, generator=g).repeat(n, 1)
     if kind == "normal":
         return torch.randn(n, dims, generator=g)
     if kind == "grid":
@@ -90,7 +92,8 @@ def test_lazy_has_the_objective_of_greedy_on_true_distances(n: int, share: float
     features, k = make("grid", n, 1, seed), max(1, round(share * n))
     result, d0 = facility_location(features, k, algorithm="lazy"), bound(features)
     d = slow.distances(features.double().numpy())
-    assert result.objective == pytest.approx(slow.objective(d, slow.greedy(d, k, d0), d0), rel=1e-6, abs=1e-9)
+    expected = slow.greedy(d, k, math.ceil(d0))  # a whole number, or rounding would break ties
+    assert result.objective == pytest.approx(slow.objective(d, expected, d0), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -226,6 +229,44 @@ def test_guarantees_in_expectation(kind: str) -> None:
     assert np.mean(local) >= E / 2
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=kinds, n=st.integers(1, 20), parts=st.integers(1, 6), share=st.floats(0, 1), local=st.booleans(),
+    seed=st.integers(0, 10**6),
+)  # fmt: skip
+def test_greedi_is_greedy_in_parts_and_then_from_their_choices(
+    kind: str, n: int, parts: int, share: float, local: bool, seed: int
+) -> None:
+    features, k = make(kind, n, 2, seed), max(1, round(share * n))
+    points = scaled(features.numpy())
+    pieces = algorithms.partition(n, parts, np.random.default_rng([seed, 0]))
+    result = facility_location(features, k, algorithm="greedi", parts=parts, local=local, seed=seed, threads=2)
+    assert result.indices.tolist() == slow.greedi(integers(points), k, points.cap, pieces, local)
+    consistent(features, result, points.d0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=kinds, n=st.integers(2, 45), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_sparse_is_greedy_after_two_picks_of_a_sample(kind: str, n: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, 3, seed), max(1, round(share * n))
+    points = scaled(features.numpy())
+    d, count = integers(points), min(k, 2)
+    sample = np.sort(np.random.default_rng([seed, 0]).choice(n, min(n, 16 * count), replace=False))
+    seeds = sample[slow.greedy(d[np.ix_(sample, sample)], count, points.cap)].tolist()
+    result = facility_location(features, k, algorithm="sparse", seed=seed)
+    assert result.indices.tolist() == slow.greedy(d, k, points.cap, seeds=seeds)
+
+
+@settings(max_examples=40, deadline=None)
+@given(kind=kinds, n=st.integers(1, 40), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_stochastic_is_greedy_where_everybody_is_drawn(kind: str, n: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, 3, seed), max(1, round(share * n))
+    exact = facility_location(features, k, algorithm="lazy")
+    drawn = facility_location(features, k, algorithm="stochastic", epsilon=math.exp(-k - 1e-6), seed=seed)
+    assert torch.equal(drawn.indices, exact.indices)
+    assert torch.equal(drawn.assignment, exact.assignment)
+
+
 @settings(max_examples=40, deadline=None)
 @given(kind=kinds, n=st.integers(1, 25), share=st.floats(0, 1), seed=st.integers(0, 10**6))
 def test_central(kind: str, n: int, share: float, seed: int) -> None:
@@ -321,10 +362,41 @@ def test_processes_give_what_threads_give() -> None:
     assert torch.equal(threads.indices, processes.indices)
 
 
+def test_parts_are_solved_in_processes_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fresh ones, as many as that; here by a pool that is none."""
+    asked: list[tuple[int, str, int]] = []
+
+    class Pool:
+        def __init__(self, processes: int, context: Any) -> None:
+            self.asked = processes, context.get_start_method()
+
+        def __enter__(self) -> Pool:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def map(self, work: Any, tasks: list[Any]) -> Any:
+            asked.append((*self.asked, len(tasks)))
+            return map(work, tasks)
+
+    monkeypatch.setattr(algorithms, "ProcessPoolExecutor", Pool)
+    features = make("gradients", 50, 5, 0)
+    for local in (True, False):
+        threads, processes = (
+            facility_location(features, 9, algorithm="greedi", parts=3, local=local, **more)
+            for more in ({}, {"processes": 2})
+        )
+        assert torch.equal(threads.indices, processes.indices)
+    assert asked == [(2, "spawn", 3)] * 2
+
+
 def test_the_parts_of_greedi() -> None:
     parts = algorithms.partition(10, 3, np.random.default_rng(0))
     assert sorted(np.concatenate(parts).tolist()) == list(range(10))
     assert sorted(map(len, parts)) == [3, 3, 4]
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert [part.tolist() for part in parts] != [sorted(part) for part in np.array_split(range(10), 3)]  # at random
     assert len(algorithms.partition(2, 5, np.random.default_rng(0))) == 2
     points = scaled(make("normal", 10, 2, 0).numpy())
     for local in (True, False):
