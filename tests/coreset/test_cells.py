@@ -282,3 +282,45 @@ def test_costs_are_summed_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch)
     again = facility_location(features, 5, groups=groups)
     assert (again.cost, again.objective) == pytest.approx((whole.cost, whole.objective), rel=1e-12)
     assert torch.equal(again.assignment, whole.assignment)
+
+
+def test_tables_of_distances_have_65536_rows_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, rows = 2**16 + 1, []
+    distances, unit_scale = greedy._distances, facility.unit_scale
+    monkeypatch.setattr(greedy, "_distances", lambda x, y: rows.append((x.shape[1], y.shape[1])) or distances(x, y))
+    monkeypatch.setattr(facility, "unit_scale", lambda gap: rows.append(len(gap)) or unit_scale(gap))
+    x = np.zeros((2, n), np.float32)
+    x[0] = np.arange(n)
+    greedy.first_bounds(x, np.arange(n, dtype=np.int32), n)
+    assert rows == [(2**16, 64), (1, 64)] * 2
+    rows.clear()
+    choice = greedy.Choice(np.zeros(1, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
+    found = facility._gathered(x.T, [np.arange(n)], [(choice, 2.0 * n)])
+    assert rows == [2**16, 1]
+    assert found.cost == n * (n - 1) / 2
+
+
+@pytest.mark.parametrize(("count", "looked_at"), [(63, 63), (64, 64), (127, 127), (128, 64), (640, 64), (700, 70)])
+def test_the_size_of_a_graph_is_guessed_by_some_64_candidates(
+    count: int, looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for a fifth more than guessed, and for another client of each."""
+    n, asked, graph = 700, [], kernels.graph
+    points = scaled(make("normal", n, 3, 0).numpy())
+    cover = covered(points, np.arange(400, dtype=np.int32), 400)
+
+    def watched(cells: Any, ids: Any, size: int, most: int) -> Any:
+        asked.append((ids.copy(), size, most))
+        return graph(cells, ids, size, most)
+
+    monkeypatch.setattr(kernels, "graph", watched)
+    ids = np.random.default_rng(0).permutation(n)[:count].astype(np.int32)
+    assert greedy.build_graph(cover.cells, ids, 10**6) is not None
+    (few, _, bound), (everybody, size, most) = asked
+    assert np.array_equal(few, ids[:: max(1, count // 64)])
+    assert len(few) == looked_at
+    assert bound >= (integers(points)[few] < cover.choice().cur).sum()  # it is not given up
+    guess = (integers(points)[few] < cover.choice().cur).sum() / len(few) * count
+    assert np.array_equal(everybody, ids)
+    assert size == int(1.2 * guess) + n
+    assert most == 10**6

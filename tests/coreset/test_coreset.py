@@ -16,7 +16,7 @@ from torch import Tensor
 from noiseproof.coreset import ALGORITHMS, Coreset, algorithms, facility_location, greedy, kernels
 from noiseproof.coreset.facility import group_sizes
 from noiseproof.coreset.nearest import nearest_to_centre
-from noiseproof.coreset.scaling import Points, scaled
+from noiseproof.coreset.scaling import Points, scaled, unit_scale
 from noiseproof.errors import InputError
 
 E = 1 - 1 / math.e
@@ -583,3 +583,34 @@ def test_the_middle_is_one_of_1024_rows_at_most(n: int, at: int) -> None:
     rows[[1, n // 2]] = rows[[n // 2, 1]]
     points = scaled(rows)
     assert np.flatnonzero(points.x[0] == 0)[0] % 2 == at
+
+
+@settings(max_examples=100, deadline=None)
+@given(kind=kinds, n=st.integers(1, 40), dims=st.integers(1, 5), power=st.integers(-60, 60), seed=st.integers(0, 10**6))
+def test_points_are_the_rows_around_one_in_their_middle(kind: str, n: int, dims: int, power: int, seed: int) -> None:
+    rows = make(kind, n, dims, seed).double().numpy() * 2.0**power
+    points = scaled(rows)
+    middle = min(range(n), key=lambda i: (((rows[i] - np.median(rows, axis=0)) / 2.0**power) ** 2).sum())
+    assert points.x.dtype == np.float32
+    assert points.x.shape == (dims + dims % 2, n)
+    assert not points.x[dims:].any()
+    np.testing.assert_allclose(points.x[:dims].T * points.unit, rows - rows[middle], rtol=1e-6, atol=0)
+    reach = [2 * np.sqrt(((rows - c) ** 2).sum(axis=1)).max() for c in (rows.mean(axis=0), rows[middle])]
+    assert points.d0 == pytest.approx(min(reach), rel=1e-12, abs=1e-15 * 2.0**power)
+    assert math.frexp(points.unit)[0] == 0.5  # a power of two
+    if points.d0 > 1e-9 * 2.0**power:
+        assert 2**28 <= points.d0 / points.unit < 2**29  # what is left of int32 is room for rounding
+    assert points.cap > points.d0 / points.unit * (1 + 2.0**-17)
+    assert points.cap <= points.d0 / points.unit * (1 + 2.0**-15) + 2
+    assert points.cap > integers(points).max()
+
+
+def test_rows_are_brought_to_a_size_whose_squares_are_numbers() -> None:
+    for largest in (1e-300, 0.5, 1.0, 1.5, 2.0, 1e300):
+        found, shift = unit_scale(np.array([[largest, -largest / 3]]))
+        assert 0.5 <= np.abs(found).max() < 1
+        np.testing.assert_array_equal(np.ldexp(found, shift), [[largest, -largest / 3]])
+        np.testing.assert_array_equal(unit_scale(np.array([[-largest]]))[1], shift)
+    found, shift = unit_scale(np.zeros((2, 3), np.float32))
+    assert (found.dtype, shift, found.any()) == (np.float64, 0, False)
+    assert unit_scale(np.empty((0, 2)))[0].shape == (0, 2)
