@@ -181,6 +181,24 @@ def test_a_graph_that_turns_out_too_large_is_given_up() -> None:
     assert greedy.build_graph(cells, ids[:64], 31) is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gains_by_the_graph_are_exact_while_distances_shrink(kind: str) -> None:
+    """Pairs that bring nothing any more count for nothing, and are dropped."""
+    points = scaled(make(kind, 300, 3, 1).numpy())
+    d, cover = integers(points), covered(points, np.arange(150, dtype=np.int32), 150)
+    ids = np.random.default_rng(0).permutation(np.arange(150, 300)).astype(np.int32)
+    graph = greedy.build_graph(cover.cells, ids, 10**6)
+    assert graph is not None
+    length, gains = np.diff(graph.start), np.empty(len(ids), np.int64)
+    for picks in ([], [160], [170, 180], [190, 200, 210]):
+        for pick in picks:
+            cover.cells.cur[:] = np.minimum(cover.cells.cur, d[pick][cover.cells.who])
+        cur = cover.choice().cur
+        kernels.graph_gains(cover.cells, graph, length, gains)
+        assert np.array_equal(gains, np.maximum(cur - d[ids], 0).sum(axis=1))
+        assert np.array_equal(length, (d[ids] < cur).sum(axis=1))
+
+
 @pytest.mark.parametrize("kind", ["normal", "gradients"])
 def test_the_pairs_of_the_graph_fit_into_the_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     points, built = scaled(make(kind, 600, 5, 2).numpy()), []

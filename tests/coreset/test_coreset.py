@@ -520,6 +520,15 @@ def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPat
     assert ways[4:] == ["lazy", "sparse"]
 
 
+def test_groups_of_which_nothing_is_asked_take_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and threads are those of the groups that are solved."""
+    seen, solve = [], algorithms.lazy
+    monkeypatch.setattr(algorithms, "lazy", lambda problem: seen.append(problem) or solve(problem))
+    for k in ([0, 2, 0], [0, 2, 1], [0, 0, 0]):
+        facility_location(make("normal", 9, 2, 0), k, groups=torch.arange(9) % 3, threads=4)
+    assert [(one.memory, one.threads) for one in seen] == [(2**30, 4)] + [(2**29, 2)] * 2
+
+
 @pytest.mark.parametrize(
     ("n", "k", "count", "sample"),
     [(1000, 50, 5, 80), (800, 50, 4, 64), (799, 50, 3, 48), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)],
