@@ -194,6 +194,25 @@ def test_votes_duplicates_and_strangers_equal_their_slow_twins() -> None:
     assert off_topic(distance).nonzero()[0].tolist() == [40]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_and_strangers_of_random_points_equal_their_slow_twins(seed: int) -> None:
+    """On a line, with copies and near copies of some, one of them far out, and few classes or many."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(8, 30)), int(rng.integers(1, 6))
+    points = rng.normal(size=n) * 10
+    for i in rng.integers(0, n, n // 3):
+        points[i] = points[rng.integers(0, n)] + rng.choice([0, 1e-3, 0.1])
+    points[rng.integers(0, n)] += rng.choice([0, 1e4])
+    labels = rng.integers(0, 2 + seed % 3, n)
+    apart = np.abs(points[:, None] - points) + np.diag(np.full(n, np.inf))
+    at = np.argsort(apart, axis=1)[:, :k]
+    distance = np.take_along_axis(apart, at, axis=1) + 1e-5  # no copies but near ones: the twin takes logarithms
+    assert near_duplicates(distance, at, labels).tolist() == twin.near_duplicates(distance, at, labels)
+    assert off_topic(distance).tolist() == twin.off_topic(distance)
+    np.testing.assert_allclose(votes(at, labels, 5), twin.votes(at, labels, 5), rtol=1e-6)
+    assert votes(at, labels, 5).dtype == np.float32
+
+
 def test_where_too_near_and_too_far_begin() -> None:
     """A tenth of the usual distance itself is near; five deviations themselves are not far."""
     distance = np.array([[1.0], [1.0], [1.0], [1.0], [0.1]])

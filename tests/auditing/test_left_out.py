@@ -8,7 +8,7 @@ import torch
 from reference import left_out as twin
 from reference.features import softmax, votes
 
-from noiseproof.auditing import left_out
+from noiseproof.auditing import blocks, left_out
 
 
 def world(n: int = 90, F: int = 6, K: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -132,3 +132,58 @@ def test_neighbours_are_looked_for_among_twenty_thousand(monkeypatch: pytest.Mon
     for n in (19_999, 20_001):
         left_out.near(np.ones((n, 1)))
     assert asked == [(19_999, 19_999, 21), (20_001, 20_000, 21)]
+
+
+@pytest.mark.parametrize(("n", "width"), [(30, 5), (12, 12), (6, 25)])
+def test_the_eigenvectors_hold_all_that_centred_features_do(n: int, width: int) -> None:
+    """Whichever of the two matrices is decomposed: products of rows are kept, and columns do not correlate."""
+    x = np.random.default_rng(0).normal(size=(n, width)) * np.linspace(1, 3, width) + 5
+    centred = x - x.mean(axis=0)
+    found, value = left_out.leading(x)
+    assert found.shape == (n, min(n, width))
+    assert (value >= 0).all()
+    np.testing.assert_allclose(found @ found.T, centred @ centred.T, atol=1e-9)
+    np.testing.assert_allclose(found.T @ found / n, np.diag(value), atol=1e-9)
+    np.testing.assert_allclose(value, np.linalg.svd(centred, compute_uv=False)[::-1] ** 2 / n, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n", "width"), [(40, 9), (9, 40), (9, 9)])
+def test_of_a_large_matrix_only_the_leading_eigenvectors_are_found(
+    n: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (left_out.MOST_FEATURES, left_out.MOST_WHOLE, left_out.RANK) == (2048, 4096, 1024)
+    x = np.random.default_rng(1).normal(size=(n, 3)) @ np.random.default_rng(2).normal(size=(3, width))  # of rank 3
+    whole = left_out.leading(x)
+    monkeypatch.setattr(left_out, "RANK", 3)
+    monkeypatch.setattr(left_out, "MOST_WHOLE", 9)
+    assert left_out.leading(x)[0].shape == (n, 9)  # it is no larger than that
+    monkeypatch.setattr(left_out, "MOST_WHOLE", 8)
+    some, value = left_out.leading(x)
+    np.testing.assert_allclose(value, whole[1][::-1][:3])  # falling here
+    np.testing.assert_allclose(some @ some.T, whole[0] @ whole[0].T, atol=1e-9)
+    monkeypatch.setattr(left_out, "RANK", 2)
+    noisy = x + np.random.default_rng(3).normal(size=x.shape)
+    draws = [left_out.leading(noisy, **given)[0] for given in ({}, {"seed": 0}, {"seed": 1})]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert (draws[0] != draws[2]).any()
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**17])
+def test_labels_may_be_shares_and_rows_in_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_BLOCK", block)
+    x, _ = world(n=40)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    y = np.random.default_rng(0).dirichlet(np.ones(3), 40)
+    value, vector = np.linalg.eigh(x.T @ x / 40)
+    for decays in ((0.1,), (1e3, 0.3), (0.3, 1e3)):
+        slow = twin.scores(x, y, [one * value.mean() * 40 for one in decays])
+        np.testing.assert_allclose(left_out.regressed(x @ vector, value, y, decays), slow, atol=1e-5)
+    slow = twin.scores(x, y, [one * value.mean() * 40 for one in left_out.DECAYS])
+    np.testing.assert_allclose(left_out.regressed(x @ vector, value, y), slow, atol=1e-5)
+
+
+def test_a_column_without_spread_says_nothing() -> None:
+    x, labels = world(n=50)
+    same = np.concatenate([x, np.full((50, 1), 3.0)], axis=1)
+    for plain, more in zip(left_out.evidence(x, labels, 3), left_out.evidence(same, labels, 3), strict=True):
+        np.testing.assert_allclose(more, plain, atol=0.02)  # the mean eigenvalue is another: so are the decays

@@ -6,6 +6,8 @@ import inspect
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noiseproof.auditing import neighbours
 from noiseproof.errors import InputError
@@ -124,3 +126,44 @@ def test_mistakes_are_one_sentence(call, words):
 def test_no_suspicion_is_below_zero_by_rounding():
     _, suspicion = neighbours.neighbourhood(features(200, 3), torch.zeros(200, dtype=torch.int64), num_classes=2)
     assert float(suspicion.min()) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(1, 12), n=st.integers(2, 12), k=st.integers(1, 12), width=st.integers(1, 13), rows=st.integers(1, 5),
+    own=st.booleans(), seed=st.integers(0, 10**6),
+)  # fmt: skip
+def test_in_any_blocks_the_nearest_are_those_of_all_pairs(m, n, k, width, rows, own, seed):
+    bank = features(n, 3, seed=seed)
+    queries = bank if own else features(m, 3, seed=seed + 1)
+    k = min(k, n - own)
+    cosine = torch.nn.functional.cosine_similarity(queries[:, None].double(), bank.double(), dim=2)
+    if own:
+        cosine.fill_diagonal_(-2)
+    expected, at = cosine.sort(dim=1, descending=True, stable=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "_COLUMNS", width)
+        patch.setattr(neighbours, "_BLOCK", rows * min(n, width))
+        values, positions = neighbours.nearest(queries, bank, k, exclude_self=own)
+    torch.testing.assert_close(values.double(), expected[:, :k], atol=1e-5, rtol=0)
+    assert torch.equal(positions, at[:, :k])
+    halves = neighbours.nearest(queries.half(), bank.half(), k, exclude_self=own)[0]
+    assert halves.dtype == torch.float32
+    torch.testing.assert_close(halves, values, atol=1e-2, rtol=0)
+
+
+def test_no_more_similarities_are_held_than_there_is_room_for(monkeypatch):
+    """2²⁴ of them, 2¹⁶ columns of the bank at most; fewer columns leave room for more rows."""
+    assert (neighbours._BLOCK, neighbours._COLUMNS) == (2**24, 2**16)
+    monkeypatch.setattr(neighbours, "_COLUMNS", 10)
+    monkeypatch.setattr(neighbours, "_BLOCK", 30)
+    seen = []
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda one, *given, **more: seen.append(one.shape) or topk(one, *given, **more)
+    )
+    neighbours.nearest(features(7, 2), features(25, 2), 1)
+    assert seen[:4] == [(3, 10), (3, 10), (3, 5), (3, 3)]  # three blocks of columns, and the best of them
+    seen.clear()
+    neighbours.nearest(features(7, 2), features(5, 2), 1)
+    assert seen == [(6, 5), (6, 1), (1, 5), (1, 1)]

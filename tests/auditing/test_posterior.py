@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import posterior as twin
 
 import noiseproof as nf
-from noiseproof.auditing import decision, posterior
+from noiseproof.auditing import blocks, decision, posterior
 from noiseproof.auditing.calibration import reliability
 
 
@@ -334,6 +334,58 @@ def test_decisions_by_precision_recall_and_number() -> None:
     assert decision.with_recall(p, 1.0).sum() == 4
     assert not decision.with_recall(np.zeros(3), 0.9).any()
     assert decision.most_suspicious(p, 2).tolist() == [True, False, True, False, False]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=12), st.integers(1, 8), st.integers(0, 12))
+def test_decisions_are_the_largest_or_least_that_do(eighths: list[int], asked: int, top: int) -> None:
+    """By sums of eighths, which are exact: the first k in falling order, equal ones in theirs."""
+    p, n, share = np.array(eighths) / 8, len(eighths), asked / 8
+    order = sorted(range(n), key=lambda i: -p[i])
+    sums = [sum(p[i] for i in order[:k]) for k in range(n + 1)]
+    precise = max(k for k in range(n + 1) if sums[k] >= share * k)
+    enough = min(k for k in range(n + 1) if sums[k] >= share * sums[n])
+    for mask, k in (
+        (decision.with_precision(p, share), precise), (decision.with_recall(p, share), enough),
+        (decision.most_suspicious(p, top), min(n, top)),
+    ):  # fmt: skip
+        assert mask.dtype == bool
+        assert sorted(order[:k]) == np.flatnonzero(mask).tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 16), st.booleans()), min_size=1, max_size=30), st.integers(1, 9))
+def test_reliability_equals_loops_over_its_bins(drawn: list[tuple[int, bool]], bins: int) -> None:
+    p, outcome = np.array([one / 16 for one, _ in drawn]), np.array([was for _, was in drawn])
+    found, rows = reliability(p, outcome, bins), []
+    for b in range(bins):
+        own = [i for i, one in enumerate(p) if b <= one * bins < b + 1 or (b == bins - 1 and one == 1)]
+        if own:
+            rows.append((np.mean(p[own]), np.mean(outcome[own]), len(own)))
+    np.testing.assert_allclose(np.array([found.said, found.found, found.count]).T, rows)
+    assert found.error == pytest.approx(sum(n * abs(said - was) for said, was, n in rows) / len(p))
+
+
+@pytest.mark.parametrize("block", [1, 9, 64])
+def test_blocks_of_rows_do_not_matter(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, right, p = world(n=60, K=3)
+    known = np.where(np.arange(60) % 7 == 0, right, -1)
+
+    def whole() -> tuple[posterior.NoiseModel, posterior.Findings, tuple[float, float]]:
+        model = posterior.fit(labels, [p, p[:, ::-1]], known=known)
+        return model, posterior.judge(model, labels, [p, p[:, ::-1]]), posterior.rate_interval(labels, [p], one, 0.1)
+
+    one = posterior.fit(labels, [p])
+    before = whole()
+    monkeypatch.setattr(blocks, "_BLOCK", block)
+    after = whole()
+    np.testing.assert_allclose(after[0].transition, before[0].transition, rtol=1e-4)
+    for name in ("wrong", "suggested", "confidence", "joint"):
+        np.testing.assert_allclose(getattr(after[1], name), getattr(before[1], name), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(after[2], before[2], rtol=1e-3)
+    found = after[1]
+    assert (found.wrong.dtype, found.confidence.dtype, found.suggested.dtype) == (np.float32, np.float32, np.int32)
+    np.testing.assert_allclose(found.joint.sum(axis=0), np.bincount(labels, minlength=3), rtol=1e-4)
 
 
 def test_reliability_by_hand() -> None:

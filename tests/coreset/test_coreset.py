@@ -16,17 +16,19 @@ from torch import Tensor
 from noiseproof.coreset import ALGORITHMS, Coreset, algorithms, facility_location, greedy, kernels
 from noiseproof.coreset.facility import group_sizes
 from noiseproof.coreset.nearest import nearest_to_centre
-from noiseproof.coreset.scaling import Points, scaled
+from noiseproof.coreset.scaling import Points, scaled, unit_scale
 from noiseproof.errors import InputError
 
 E = 1 - 1 / math.e
-KINDS = ("normal", "grid", "copies", "gradients", "line")
+KINDS = ("normal", "grid", "copies", "gradients", "line", "same")
 kinds = st.sampled_from(KINDS)
 
 
 def make(kind: str, n: int, dims: int, seed: int) -> Tensor:
-    """Random rows; all kinds but the first have ties, three have copies of points."""
+    """Random rows; all kinds but the first have ties, four have copies of points."""
     g = torch.Generator().manual_seed(seed)
+    if kind == "same":
+        return torch.randn(1, dims, generator=g).repeat(n, 1)
     if kind == "normal":
         return torch.randn(n, dims, generator=g)
     if kind == "grid":
@@ -90,7 +92,8 @@ def test_lazy_has_the_objective_of_greedy_on_true_distances(n: int, share: float
     features, k = make("grid", n, 1, seed), max(1, round(share * n))
     result, d0 = facility_location(features, k, algorithm="lazy"), bound(features)
     d = slow.distances(features.double().numpy())
-    assert result.objective == pytest.approx(slow.objective(d, slow.greedy(d, k, d0), d0), rel=1e-6, abs=1e-9)
+    expected = slow.greedy(d, k, math.ceil(d0))  # a whole number, or rounding would break ties
+    assert result.objective == pytest.approx(slow.objective(d, expected, d0), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -226,6 +229,44 @@ def test_guarantees_in_expectation(kind: str) -> None:
     assert np.mean(local) >= E / 2
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=kinds, n=st.integers(1, 20), parts=st.integers(1, 6), share=st.floats(0, 1), local=st.booleans(),
+    seed=st.integers(0, 10**6),
+)  # fmt: skip
+def test_greedi_is_greedy_in_parts_and_then_from_their_choices(
+    kind: str, n: int, parts: int, share: float, local: bool, seed: int
+) -> None:
+    features, k = make(kind, n, 2, seed), max(1, round(share * n))
+    points = scaled(features.numpy())
+    pieces = algorithms.partition(n, parts, np.random.default_rng([seed, 0]))
+    result = facility_location(features, k, algorithm="greedi", parts=parts, local=local, seed=seed, threads=2)
+    assert result.indices.tolist() == slow.greedi(integers(points), k, points.cap, pieces, local)
+    consistent(features, result, points.d0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=kinds, n=st.integers(2, 45), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_sparse_is_greedy_after_two_picks_of_a_sample(kind: str, n: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, 3, seed), max(1, round(share * n))
+    points = scaled(features.numpy())
+    d, count = integers(points), min(k, 2)
+    sample = np.sort(np.random.default_rng([seed, 0]).choice(n, min(n, 16 * count), replace=False))
+    seeds = sample[slow.greedy(d[np.ix_(sample, sample)], count, points.cap)].tolist()
+    result = facility_location(features, k, algorithm="sparse", seed=seed)
+    assert result.indices.tolist() == slow.greedy(d, k, points.cap, seeds=seeds)
+
+
+@settings(max_examples=40, deadline=None)
+@given(kind=kinds, n=st.integers(1, 40), share=st.floats(0, 1), seed=st.integers(0, 10**6))
+def test_stochastic_is_greedy_where_everybody_is_drawn(kind: str, n: int, share: float, seed: int) -> None:
+    features, k = make(kind, n, 3, seed), max(1, round(share * n))
+    exact = facility_location(features, k, algorithm="lazy")
+    drawn = facility_location(features, k, algorithm="stochastic", epsilon=math.exp(-k - 1e-6), seed=seed)
+    assert torch.equal(drawn.indices, exact.indices)
+    assert torch.equal(drawn.assignment, exact.assignment)
+
+
 @settings(max_examples=40, deadline=None)
 @given(kind=kinds, n=st.integers(1, 25), share=st.floats(0, 1), seed=st.integers(0, 10**6))
 def test_central(kind: str, n: int, share: float, seed: int) -> None:
@@ -321,10 +362,41 @@ def test_processes_give_what_threads_give() -> None:
     assert torch.equal(threads.indices, processes.indices)
 
 
+def test_parts_are_solved_in_processes_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fresh ones, as many as that; here by a pool that is none."""
+    asked: list[tuple[int, str, int]] = []
+
+    class Pool:
+        def __init__(self, processes: int, context: Any) -> None:
+            self.asked = processes, context.get_start_method()
+
+        def __enter__(self) -> Pool:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def map(self, work: Any, tasks: list[Any]) -> Any:
+            asked.append((*self.asked, len(tasks)))
+            return map(work, tasks)
+
+    monkeypatch.setattr(algorithms, "ProcessPoolExecutor", Pool)
+    features = make("gradients", 50, 5, 0)
+    for local in (True, False):
+        threads, processes = (
+            facility_location(features, 9, algorithm="greedi", parts=3, local=local, **more)
+            for more in ({}, {"processes": 2})
+        )
+        assert torch.equal(threads.indices, processes.indices)
+    assert asked == [(2, "spawn", 3)] * 2
+
+
 def test_the_parts_of_greedi() -> None:
     parts = algorithms.partition(10, 3, np.random.default_rng(0))
     assert sorted(np.concatenate(parts).tolist()) == list(range(10))
     assert sorted(map(len, parts)) == [3, 3, 4]
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert [part.tolist() for part in parts] != [sorted(part) for part in np.array_split(range(10), 3)]  # at random
     assert len(algorithms.partition(2, 5, np.random.default_rng(0))) == 2
     points = scaled(make("normal", 10, 2, 0).numpy())
     for local in (True, False):
@@ -448,6 +520,15 @@ def test_what_options_are_where_they_are_not_given(monkeypatch: pytest.MonkeyPat
     assert ways[4:] == ["lazy", "sparse"]
 
 
+def test_groups_of_which_nothing_is_asked_take_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and threads are those of the groups that are solved."""
+    seen, solve = [], algorithms.lazy
+    monkeypatch.setattr(algorithms, "lazy", lambda problem: seen.append(problem) or solve(problem))
+    for k in ([0, 2, 0], [0, 2, 1], [0, 0, 0]):
+        facility_location(make("normal", 9, 2, 0), k, groups=torch.arange(9) % 3, threads=4)
+    assert [(one.memory, one.threads) for one in seen] == [(2**30, 4)] + [(2**29, 2)] * 2
+
+
 @pytest.mark.parametrize(
     ("n", "k", "count", "sample"),
     [(1000, 50, 5, 80), (800, 50, 4, 64), (799, 50, 3, 48), (1000, 3, 3, 48), (100, 9, 2, 32), (20, 9, 2, 20)],
@@ -511,3 +592,34 @@ def test_the_middle_is_one_of_1024_rows_at_most(n: int, at: int) -> None:
     rows[[1, n // 2]] = rows[[n // 2, 1]]
     points = scaled(rows)
     assert np.flatnonzero(points.x[0] == 0)[0] % 2 == at
+
+
+@settings(max_examples=100, deadline=None)
+@given(kind=kinds, n=st.integers(1, 40), dims=st.integers(1, 5), power=st.integers(-60, 60), seed=st.integers(0, 10**6))
+def test_points_are_the_rows_around_one_in_their_middle(kind: str, n: int, dims: int, power: int, seed: int) -> None:
+    rows = make(kind, n, dims, seed).double().numpy() * 2.0**power
+    points = scaled(rows)
+    middle = min(range(n), key=lambda i: (((rows[i] - np.median(rows, axis=0)) / 2.0**power) ** 2).sum())
+    assert points.x.dtype == np.float32
+    assert points.x.shape == (dims + dims % 2, n)
+    assert not points.x[dims:].any()
+    np.testing.assert_allclose(points.x[:dims].T * points.unit, rows - rows[middle], rtol=1e-6, atol=0)
+    reach = [2 * np.sqrt(((rows - c) ** 2).sum(axis=1)).max() for c in (rows.mean(axis=0), rows[middle])]
+    assert points.d0 == pytest.approx(min(reach), rel=1e-12, abs=1e-15 * 2.0**power)
+    assert math.frexp(points.unit)[0] == 0.5  # a power of two
+    if points.d0 > 1e-9 * 2.0**power:
+        assert 2**28 <= points.d0 / points.unit < 2**29  # what is left of int32 is room for rounding
+    assert points.cap > points.d0 / points.unit * (1 + 2.0**-17)
+    assert points.cap <= points.d0 / points.unit * (1 + 2.0**-15) + 2
+    assert points.cap > integers(points).max()
+
+
+def test_rows_are_brought_to_a_size_whose_squares_are_numbers() -> None:
+    for largest in (1e-300, 0.5, 1.0, 1.5, 2.0, 1e300):
+        found, shift = unit_scale(np.array([[largest, -largest / 3]]))
+        assert 0.5 <= np.abs(found).max() < 1
+        np.testing.assert_array_equal(np.ldexp(found, shift), [[largest, -largest / 3]])
+        np.testing.assert_array_equal(unit_scale(np.array([[-largest]]))[1], shift)
+    found, shift = unit_scale(np.zeros((2, 3), np.float32))
+    assert (found.dtype, shift, found.any()) == (np.float64, 0, False)
+    assert unit_scale(np.empty((0, 2)))[0].shape == (0, 2)

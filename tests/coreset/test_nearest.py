@@ -95,3 +95,51 @@ def test_the_nearest_of_many_are_summed_exactly() -> None:
         nearest_first = (points - points[best]).norm(dim=1).argsort(stable=True)[:k]
         assert found.cost == pytest.approx(float(apart[best, :k].sum()), abs=1e-9)
         assert k == 1 or torch.equal(found.indices, nearest_first)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), n=st.integers(2, 30), most=st.integers(1, 12), block=st.integers(1, 9),
+    kind=st.sampled_from([torch.float32, torch.float64]),
+)  # fmt: skip
+def test_each_group_has_its_own_candidates_and_of_equal_centres_the_first(
+    seed: int, n: int, most: int, block: int, kind: torch.dtype
+) -> None:
+    """On a grid, where many sums and distances are equal, by loops; in blocks of a few centres."""
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randint(4, (n, 1), generator=generator).to(kind)
+    groups = torch.randint(2, (n,), generator=generator)
+    groups[:2] = torch.tensor([0, 1])
+    expected, cost = [], 0.0
+    for group in (0, 1):
+        member = (groups == group).nonzero()[:, 0].numpy()
+        tried, k = member, (len(member) + 1) // 2
+        if len(member) > most:
+            tried = np.sort(np.random.default_rng([seed, group]).choice(member, most, replace=False))
+        apart = {int(c): [abs(float(points[c] - points[i])) for i in member] for c in tried}
+        best = min(apart, key=lambda c: sum(sorted(apart[c])[:k]))
+        order = sorted(range(len(member)), key=lambda i: apart[best][i])[:k]
+        expected += member[order].tolist()
+        cost += sum(apart[best][i] for i in order)
+    sizes = [(int((groups == group).sum()) + 1) // 2 for group in (0, 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearest, "_BLOCK", block * n)
+        found = nearest_to_centre(points, sizes, groups=groups, candidates=most, seed=seed)
+    assert found.indices.tolist() == expected
+    assert found.cost == pytest.approx(cost, abs=1e-9)
+    by_given = nearest_to_centre(points, sizes, groups=groups, centre=torch.ones(1, dtype=torch.float64))
+    assert by_given.cost == pytest.approx(
+        sum(sum(sorted((points[groups == g] - 1).abs().flatten().tolist())[: sizes[g]]) for g in (0, 1))
+    )
+
+
+def test_sixteen_million_distances_are_held_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes, cdist = [], torch.cdist
+
+    def watched(some: torch.Tensor, all_: torch.Tensor, **options: str) -> torch.Tensor:
+        shapes.append((len(some), len(all_)))
+        return cdist(some, all_, **options)
+
+    monkeypatch.setattr(torch, "cdist", watched)
+    nearest_to_centre(torch.arange(2.0**14)[:, None], 1, candidates=1025)
+    assert shapes == [(1024, 2**14), (1, 2**14)]

@@ -419,3 +419,22 @@ def test_no_suspicion_is_below_zero_by_rounding(make_run: Callable[..., Run]) ->
         found = method.beliefs(run, predicted)
         assert found is not None
         assert found.suspicion.tolist() == [0, 0, 0]
+
+
+def test_a_network_is_asked_once_for_each_input_with_and_without_gradient() -> None:
+    """And says of each what it says of that one, whatever it was asked before."""
+    asked = []
+
+    class Double(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            asked.append((x.tolist(), torch.is_grad_enabled()))
+            return 2 * x
+
+    once, inputs = crust._Once(Double()), [torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([1.0, 3.0])]
+    for _ in range(2):
+        for x in inputs:
+            assert torch.equal(once(x), 2 * x)
+            assert torch.equal(once(x.clone()), 2 * x)
+            with torch.no_grad():
+                assert torch.equal(once(x), 2 * x)
+    assert asked == [(x.tolist(), gradient) for x in inputs for gradient in (True, False)]

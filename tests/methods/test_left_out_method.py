@@ -36,7 +36,9 @@ def test_targets_equal_those_of_refitted_regressions() -> None:
     scaled = centred @ vector * value**0.25  # U Σ^1.5, up to a factor
     said = np.eye(3)[given]
     for _ in range(2):
-        decays = [one * (value**1.5).mean() * len(x) for one in left_out.DECAYS]
+        penalties = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # about half a decade apart
+        assert penalties == left_out.DECAYS
+        decays = [one * (value**1.5).mean() * len(x) for one in penalties]
         score = auditing.as_probability(twin.scores(scaled, said, decays)).astype(np.float32)
         said = posterior.fit(given, [score]).posterior([score], given)
     np.testing.assert_allclose(left_out.targets(x, given, 3, rounds=2), said, atol=2e-3)

@@ -318,3 +318,39 @@ def test_dividemix_raises_the_guesses_share(make_run: Callable[..., Run]) -> Non
 def test_a_target_of_elr_plus_moves_as_that_of_elr() -> None:
     p = torch.tensor([[0.9, 0.1]])
     torch.testing.assert_close(update_target(torch.zeros(1, 2), p, 0.7), 0.3 * p)
+
+
+@pytest.mark.parametrize("size", [1, 5, 9])
+def test_weights_multiply_the_losses_of_those_kept_and_choose_nobody(size: int) -> None:
+    """The other network's losses choose, as without weights; by loops over examples."""
+    one, two, label = draw(size, 3, size)
+    weight = torch.linspace(0.5, 3, size, dtype=torch.float64)
+    apart = reference.different(one, two)
+
+    def slow(rows: list[int], keep: int) -> list[Tensor]:
+        losses = [-logits.log_softmax(dim=1)[range(size), label] for logits in (one, two)]
+        found = []
+        for own, other in (losses, losses[::-1]):
+            kept = sorted(rows, key=lambda i: float(other[i]))[:keep]
+            found.append(sum((weight[i] * own[i] for i in kept), torch.zeros(())) / keep)
+        return found
+
+    for keep in range(1, size + 1):
+        found = co_teaching_loss(one, two, label, keep, weight)
+        torch.testing.assert_close(torch.stack(found), torch.stack(slow(list(range(size)), keep)))
+        rate = keep / size
+        found = co_teaching_plus_loss(one, two, label, rate, weight)
+        expected = slow(apart, max(1, round(rate * len(apart))))
+        torch.testing.assert_close(torch.stack(found), torch.stack(expected), check_dtype=False)
+
+
+def test_co_teaching_plus_keeps_less_from_epoch_to_epoch(make_run: Callable[..., Run]) -> None:
+    """1 − τ t / T_k of those that differ, until 1 − τ is left."""
+    run, method = make_run(num_models=2, n=60), CoTeachingPlus(forget_rate=0.5, warmup=4, agree=0)
+    batch = Batch((run.data.inputs,), run.data.labels, torch.arange(60))
+    run.models.eval()
+    one, two = (model(run.data.inputs) for model in run.models)
+    for epoch, rate in enumerate((1.0, 0.875, 0.75, 0.625, 0.5, 0.5)):
+        run.epoch = epoch
+        expected = reference.co_teaching_plus(one.double(), two.double(), batch.label, rate)
+        torch.testing.assert_close(method.loss(run, batch).double(), sum(expected), rtol=1e-5, atol=1e-6)

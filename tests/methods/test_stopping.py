@@ -286,3 +286,17 @@ def test_only_what_reads_predictions_asks_for_them(make_run: MakeRun) -> None:
     assert read == {"agreement", "changes", "mixture", "knee"}
     for rule in (stopping.ValAccuracy(), stopping.ValLoss(), stopping.Distance(2.0)):
         rule.start(make_run(predicts=False))
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "sign"), [(stopping.ValAccuracy, "val_accuracy", 1), (stopping.ValLoss, "val_loss", -1)]
+)
+def test_the_score_of_an_epoch_is_what_was_measured_on_held_out_labels(
+    make_run: MakeRun, rule: type[stopping.Peak], name: str, sign: int
+) -> None:
+    run, criterion = make_run(), rule()
+    run.val = run.data
+    assert criterion.figures() == {}
+    for value in (0.75, 0.5):
+        watch(criterion, run, [{name: value}], 9)
+        assert criterion.figures() == {"stop_score": sign * value}

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from noiseproof.data import LabeledData
-from noiseproof.pretraining import report
+from noiseproof.pretraining import BYOL, MoCo, report
 from noiseproof.runs.drawing import new_figure
 
 AT_RANDOM = {"knn_accuracy": 0.2, "linear_accuracy": 0.3}
@@ -163,3 +164,130 @@ def test_ten_rows_of_nine_neighbours(tmp_path):
     assert size_of(tmp_path / "n.png") == (10 * 76 + 16, 10 * 76)
     assert report.framed(torch.zeros(1, 100, 50, dtype=torch.uint8), "#333333").shape == (112, 62, 3)
     assert report.framed(torch.zeros(1, 10, 30, dtype=torch.uint8), "#333333").shape == (32, 72, 3)
+
+
+def test_the_table_of_a_run():
+    """The probes before and after, by so many labels; without them the loss, of its first and its last epoch."""
+    result = SimpleNamespace(history=history(4, 4), at_random=AT_RANDOM, bank=range(1234))
+    assert report.figures(result) == (
+        ["accuracy by 1,234 labels", "k-NN", "linear"],
+        [["random weights", "20.0 %", "30.0 %"], ["pre-trained", "40.0 %", "80.0 %"]],
+    )
+    result = SimpleNamespace(history=history(3, 9), at_random={})
+    assert report.figures(result) == (["", "loss"], [["epoch 1", "4.000"], ["epoch 3", "2.000"]])
+    result.history = result.history[:1]
+    assert report.figures(result) == (["", "loss"], [["epoch 1", "4.000"]])
+
+
+@pytest.mark.parametrize(("kept", "words"), [(1000, "1,000 keys (4,096 were asked for)"), (4096, "4,096 keys")])
+def test_the_settings_name_the_dictionary_that_was_kept(kept, words, monkeypatch, tmp_path):
+    method = MoCo()
+    method.dictionary = torch.zeros(kept, 2)
+    monkeypatch.setattr(report.report, "settings", lambda folder: {"seed": "3"} if folder == tmp_path else {})
+    assert report.settings(tmp_path, SimpleNamespace(method=method)) == {"seed": "3", "dictionary": words}
+    assert report.settings(tmp_path, SimpleNamespace(method=BYOL())) == {"seed": "3"}
+    assert report.settings(tmp_path / "other", SimpleNamespace(method=method)) == {}
+
+
+@pytest.mark.parametrize("image", [True, False])
+@pytest.mark.parametrize("labeled", [True, False])
+def test_the_sections_of_a_page(image, labeled, monkeypatch, tmp_path):
+    pages, generator = [], torch.Generator().manual_seed(0)
+    monkeypatch.setattr(report.report, "write_page", lambda *given: pages.append(given))
+    monkeypatch.setattr(report.report, "settings", lambda folder: {"seed": "3"})
+    shape = (8, 1, 4, 4) if image else (8, 3)
+    bank, queries = (
+        LabeledData(torch.rand(shape, generator=generator), [0, 1] * 4 if labeled else None) for _ in range(2)
+    )
+    method = MoCo(dictionary_size=6)
+    method.dictionary = torch.zeros(6, 2)
+    run, asked = SimpleNamespace(data=range(8)), []
+    result = SimpleNamespace(
+        run=run, method=method, bank=bank, queries=queries, at_random={}, history=history(2, 9),
+        features=lambda data: asked.append(data) or data.inputs.flatten(1),
+    )  # fmt: skip
+    report.write_report(tmp_path, result)
+    [(path, its_run, its_method, sections)] = pages
+    assert (path, its_run, its_method) == (tmp_path / "report.html", run, method)
+    assert asked == [bank, queries]
+    names = ["curves", "embedding", *["neighbours"] * image]
+    titles = ["", "", "Settings", "Over the epochs", "The features in the plane", *["Nearest neighbours"] * image]
+    assert [section.title for section in sections] == titles
+    assert (sections[0].header, sections[0].rows) == report.figures(result)
+    assert sections[1].about.startswith("Note: the dictionary holds 6 keys of 8 images")
+    assert sections[2].rows == [("seed", "3"), ("dictionary", "6 keys")]
+    assert [section.picture for section in sections[3:]] == [(tmp_path / f"{one}.png").read_bytes() for one in names]
+    assert "coloured by label" in sections[4].about if labeled else sections[4].about.endswith("components.")
+    assert not image or ("labels agree" in sections[5].about) == labeled
+    run.data = range(100)
+    report.write_report(tmp_path, result)
+    assert pages[1][3][1].about == ""
+
+
+@pytest.mark.parametrize("classes", [10, 11])
+def test_ten_classes_have_colours_of_their_own_and_more_share_a_scale(figures, tmp_path, classes):
+    data = LabeledData(torch.eye(classes), torch.arange(classes))
+    report.plot_embedding(torch.eye(classes), data, tmp_path / "plane.png")
+    scale = colormaps["tab10"] if classes == 10 else colormaps["turbo"]
+    expected = [scale(i) if classes == 10 else scale(i / 10) for i in range(classes)]
+    [axis] = figures[0].axes
+    assert [to_hex(line.get_color()) for line in axis.lines] == [to_hex(colour) for colour in expected]
+    assert len(axis.get_xticks()) == len(axis.get_yticks()) == 0
+    assert figures[0].legends[0].markerscale == 2.5
+
+
+def test_features_without_labels_have_no_legend(figures, tmp_path):
+    features = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    report.plot_embedding(features, LabeledData(features, None), tmp_path / "plane.png")
+    assert not figures[0].legends
+    assert [len(line.get_xdata()) for line in figures[0].axes[0].lines] == [9]
+
+
+def test_more_components_than_features_are_zero():
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    for count in (1, 2, 4, 6):
+        found = report.principal_components(x, count)
+        assert found.shape == (30, count)
+        assert (found[:, 4:] == 0).all()
+        torch.testing.assert_close(found[:, :1], report.principal_components(x, 1))
+        variance = found.var(dim=0)
+        assert (variance.diff() <= 1e-12).all()  # falling
+
+
+def test_the_probes_have_colours_and_random_weights_are_dotted(figures, tmp_path):
+    report.plot_curves(SimpleNamespace(history=history(4, 2), at_random=AT_RANDOM), tmp_path / "curves.png")
+    loss, accuracy = figures[0].axes
+    colours = [line.get_color() for line in (*loss.lines, *accuracy.lines)]
+    assert colours == [report.BLUE, report.GREEN, report.GREEN, report.BLUE, report.BLUE]
+    assert [line.get_marker() for line in accuracy.lines[::2]] == [".", "."]
+    assert [line.get_label() for line in accuracy.lines] == [
+        "k-NN", "k-NN, random weights", "linear", "linear, random weights",
+    ]  # fmt: skip
+
+
+def colour_of(name: str) -> list[int]:
+    return [round(255 * one) for one in to_rgb(name)]
+
+
+@pytest.mark.parametrize(("height", "width", "times"), [(1, 1, 64), (3, 5, 13), (28, 28, 2), (42, 43, 1), (32, 8, 2)])
+def test_an_image_is_enlarged_to_about_64_pixels_in_a_frame_on_white(height, width, times):
+    image = torch.randint(256, (1, height, width), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    tile = report.framed(image, report.RED)
+    assert tile.shape == (times * height + 12, times * width + 12, 3)
+    inner = image[0].repeat_interleave(times, 0).repeat_interleave(times, 1)
+    assert (tile[6:-6, 6:-6] == inner.numpy()[..., None]).all()
+    assert (tile[:3] == 255).all()
+    assert (tile[:, -3:] == 255).all()
+    assert (tile[3:6, 3:-3] == colour_of(report.RED)).all()
+    assert (tile[3:-3, -6:-3] == colour_of(report.RED)).all()
+
+
+def test_neighbours_without_labels_are_not_judged(tmp_path):
+    """And no more of them are shown than there are."""
+    data = LabeledData(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), None)
+    report.plot_neighbours(torch.eye(3), data, torch.eye(3)[:2], data.subset(torch.arange(2)), tmp_path / "n.png")
+    picture = np.asarray(Image.open(tmp_path / "n.png").convert("RGB"))
+    assert picture.shape == (3 * 76, 3 * 76 + 16, 3)
+    assert (picture[:, 76:92] == 255).all()  # the gap behind the first
+    for left in (0, 92, 168):
+        assert (picture[3:6, left + 3 : left + 73] == colour_of(report.NEUTRAL)).all()

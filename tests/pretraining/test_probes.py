@@ -70,8 +70,15 @@ def test_mistakes_are_one_sentence():
         probes.linear(x, labels, features(3, 2), decay=-1)
     with pytest.raises(InputError, match="did you mean 'imagenet'"):
         probes.linear_by_steps(x, labels, features(3, 2), protocol="imagnet")
-    with pytest.raises(InputError, match="must be features"):
-        probes.linear(x, labels, features(3, 3))
+    for probe in (probes.linear, probes.linear_by_steps):
+        with pytest.raises(InputError, match=r"must be features .m, F. and .n, F., got .3, 3. and .9, 2."):
+            probe(x, labels, features(3, 3))
+        with pytest.raises(InputError, match="queries must be a float tensor"):
+            probe(x, labels, features(3, 2).long())
+    with pytest.raises(InputError, match="steps must be"):
+        probes.linear(x, labels, features(3, 2), steps=0)
+    with pytest.raises(InputError, match="seed must be"):
+        probes.linear_by_steps(x, labels, features(3, 2), seed=-1)
 
 
 def test_neighbours_are_at_hand():

@@ -12,6 +12,7 @@ from reference import sane
 from reference import views as twin
 from test_contract import assert_same
 
+from noiseproof import distributed
 from noiseproof.errors import InputError
 from noiseproof.method import Batch
 from noiseproof.methods.mixup import sample_lam
@@ -108,6 +109,24 @@ def test_simclr_and_byol_on_networks(run):
     loss.backward()
     assert all(p.grad is not None for p in (*state.model.parameters(), *built.predictor.parameters()))
     assert all(p.grad is None for p in built.target.parameters())
+
+
+def test_simclr_gathers_the_views_of_all_processes_its_own_first(run, monkeypatch):
+    """Seen by the second of two: what the first has are negatives, and no rows of its loss."""
+    state, built, batch = state_and_batch(run, "simclr")
+    others = F.normalize(rows(12, 16, seed=9), dim=1)
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    asked = []
+
+    def gather(views, sizes):
+        asked.append((tuple(views.shape), sizes))
+        return torch.cat([others, views])
+
+    monkeypatch.setattr(distributed, "gather_with_gradients", gather)
+    views = F.normalize(copy.deepcopy(state.model)(torch.cat(batch.views)), dim=1)
+    torch.testing.assert_close(built.loss(state, batch), nt_xent(views, torch.cat([views, others]), 0.5))
+    assert asked == [((12, 16), [12, 12])]
 
 
 def test_imix_on_networks(run):

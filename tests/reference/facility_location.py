@@ -20,19 +20,34 @@ def objective(d: NDArray[np.generic], chosen: Sequence[int], d0: float) -> float
     return sum(max([0, *(d0 - d[i, j] for j in chosen)]) for i in range(len(d)))
 
 
-def greedy(d: NDArray[np.generic], k: int, d0: float) -> list[int]:
-    """S_t = S_{t−1} ∪ {argmax_e F(e | S_{t−1})}; of equal gains the lowest index."""
-    chosen: list[int] = []
-    for _ in range(k):
+def greedy(
+    d: NDArray[np.generic], k: int, d0: float, candidates: Sequence[int] | None = None, seeds: Sequence[int] = ()
+) -> list[int]:
+    """S_t = S_{t−1} ∪ {argmax_e F(e | S_{t−1})} from S_s = seeds; of equal gains the lowest index."""
+    chosen = list(seeds)
+    while len(chosen) < k:
         before = objective(d, chosen, d0)
         best, best_gain = -1, None
-        for e in range(len(d)):
+        for e in range(len(d)) if candidates is None else sorted(candidates):
             if e not in chosen:
                 gain = objective(d, [*chosen, e], d0) - before
                 if best_gain is None or gain > best_gain:
                     best, best_gain = e, gain
         chosen.append(best)
     return chosen
+
+
+def greedi(d: NDArray[np.generic], k: int, d0: float, parts: Sequence[Sequence[int]], local: bool) -> list[int]:
+    """Greedy in each part, by the part alone or by all points; then from what they chose; of all these the best."""
+    solutions = []
+    for part in parts:
+        count = min(k, len(part))
+        inner = d[np.ix_(part, part)]
+        solutions.append(
+            [int(part[j]) for j in greedy(inner, count, d0)] if local else greedy(d, count, d0, candidates=part)
+        )
+    merged = greedy(d, k, d0, candidates=[j for solution in solutions for j in solution])
+    return max([merged, *solutions], key=lambda chosen: objective(d, chosen, d0))
 
 
 def optimum(d: NDArray[np.generic], k: int, d0: float) -> float:
