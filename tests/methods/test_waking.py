@@ -176,3 +176,16 @@ def test_digits_wake_once_they_are_memorised(method: str, val: float | None) -> 
     woke = next(number for number, record in enumerate(history) if record["awake"])
     assert history[woke]["train_memorised"] < 0.5
     assert history[-1]["train_memorised"] < 0.25
+
+
+def test_sop_tells_what_was_said_at_a_visit_apart_from_its_mean() -> None:
+    """m is of the predictions of each visit, how sure it is of their mean."""
+    loss, label, index = SOPLoss(N, K), torch.arange(40) % K, torch.arange(40)
+    shown = ~loss.model.waking.watching[:40]
+    given, generator = 0.0, torch.Generator().manual_seed(0)
+    for _ in range(3):
+        logits = 3 * torch.randn(40, K, generator=generator)
+        loss(logits, label, index)
+        loss.step()
+        given += float(logits.softmax(dim=1)[shown, label[shown]].sum())
+    assert float(loss.model.waking.sums[0, 1]) == pytest.approx(given, rel=1e-5)
