@@ -153,8 +153,8 @@ def test_in_any_blocks_the_nearest_are_those_of_all_pairs(m, n, k, width, rows, 
 
 
 def test_no_more_similarities_are_held_than_there_is_room_for(monkeypatch):
-    """2²⁴ of them, 2¹⁶ columns of the bank at most; fewer columns leave room for more rows."""
-    assert (neighbours._BLOCK, neighbours._COLUMNS) == (2**24, 2**16)
+    """2²¹ of them, 2¹³ columns of the bank at most; fewer columns leave room for more rows."""
+    assert (neighbours._BLOCK, neighbours._COLUMNS) == (2**21, 2**13)
     monkeypatch.setattr(neighbours, "_COLUMNS", 10)
     monkeypatch.setattr(neighbours, "_BLOCK", 30)
     seen = []

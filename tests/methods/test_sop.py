@@ -277,7 +277,7 @@ def test_following_equals_its_twin(seed: int, classes: int, awake: bool, variant
         loss = model(ours, label, index)
         model.step(None)
         p = theirs.softmax(dim=1)
-        clear = max(0.1, 0.3 * float(model.waking.sure)) if awake else math.inf
+        clear = max(0.1, 0.4 * float(model.waking.sure)) if awake else math.inf
         found = [slow.automatic(p[i], mean[i], int(label[i]), 10.0, clear, variant) for i in range(3)]
         mean = [one[1] for one in found]
         expected = torch.stack([one[0] for one in found])
