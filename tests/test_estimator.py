@@ -137,7 +137,8 @@ def test_a_network_is_chosen_by_as_many_epochs_as_it_is_given(monkeypatch: pytes
     monkeypatch.setattr(estimator, "CLEARLY", 1e9)  # none is given up
     X, y = people()  # 200 rows: 4 steps, of two thirds of them 3
     classifier = nf.RobustClassifier("ce", random_state=0).fit(X, y)
-    assert sorted(asked[:6]) == [6] * 3 + [10] * 3
+    assert asked[:2] == [10, 6]
+    assert [sorted(asked[at : at + 2]) for at in (0, 2, 4)] == [[6, 10]] * 3  # in each fold, the best so far first
     for model, epochs in (("mlp", 6), ("mlp(widths=[])", 10), ("mlp(widths=[8])", 10)):
         classifier.set_params(model=model).fit(X, y)
         assert asked[-1] == epochs
@@ -169,8 +170,8 @@ def test_issues_are_found_out_of_sample() -> None:
     assert (report.issues & truly).sum() / truly.sum() > 0.8  # found
     assert (report.issues & truly).sum() / report.issues.sum() > 0.7  # of those named
     assert report.class_names == ("0", "1")
-    likely = report.issues & (report.scores > 0.5)  # the best F1 may call a label wrong that is likelier right
-    assert (report.suggested[likely] != given[likely]).all()
+    assert np.array_equal(report.suggested != given, report.scores > 0.5)  # of two classes the likelier
+    assert (report.suggested[report.issues] != given[report.issues]).mean() > 0.9  # the best F1 takes some below
     assert abs(report.noise_rate - 0.2) < 0.08
     frame, labels = people()
     spoilt = labels.mask(labels.index == 3, "yes" if labels[3] == "no" else "no")
