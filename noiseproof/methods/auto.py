@@ -20,11 +20,24 @@ the share ε of their labels is wrong, too:
     U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
-(2) to (4) are done again after 1, 2, 4, … epochs, in the first half of the run. Where there is no noise, or where the
-network is sure of nobody, ε is next to 0 and the loss next to cross-entropy.
+(2) to (4) are done again after 1, 2, 4, … epochs, in the first half of the run.
+
+With T known, and three tenths of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
+what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
+
+    t_i ∝ (m_ik T_k,y_i)²_k                             by Bayes' rule, and surer than that                    (5)
+    x̃ = λ x_i + (1 − λ) x_j,   t̃ = λ t_i + (1 − λ) t_j
+    ℓ̃ = Σ_k t̃_k (1 − p_k(x̃)^(q/2)) / (q/2)             in the place of (1)                                    (6)
+    L = mean of ℓ and ℓ̃ − ρ/2 Σ_k π_k log p̄_k,          p̄ the mean of p over the batch                         (7)
+
+π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where there is no noise, or
+where the network is sure of nobody, ε is next to 0, next to nothing is mixed and the loss is next to cross-entropy.
 """
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,10 +46,13 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.auditing import posterior
+from noiseproof.data.packing import Packed
 from noiseproof.method import Batch, Beliefs, Method, Run, Selection
+from noiseproof.methods.mixup import sample_lam
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
-MEMORY = 0.9  # of the running mean of predictions
+BEGIN, PART, ALPHA, BALANCE = 0.3, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
+MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run holds out none; how many at most
 ENOUGH = 50  # held-out examples, at least, to know a noise rate by
 
@@ -76,19 +92,51 @@ def uneven(transition: np.ndarray) -> np.ndarray:
     return kept / kept.sum(axis=1, keepdims=True)
 
 
+def refined(mean: Tensor, reached: Tensor) -> Tensor:
+    """t (B, K), Eq. (5), of running means m (B, K), 0 where never visited, and the rows (B, K) of Tᵀ at the labels."""
+    joint = ((mean + 1e-6) * reached.clamp_min(1e-6)).square()
+    return joint / joint.sum(dim=1, keepdim=True)
+
+
+def mixture_loss(log_p: Tensor, target: Tensor, q: float) -> Tensor:
+    """ℓ̃ (B,), Eq. (6), of log p (B, K), t̃ (B, K) and q/2; cross-entropy for q = 0."""
+    each = -log_p if q < 1e-3 else -torch.expm1(q * log_p) / q
+    return (target * each).sum(dim=1)
+
+
+def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
+    """π (K,) with Tᵀπ as near to the shares ν (K,) of the labels (n,) as 20 steps π ← π ⊙ T (ν / Tᵀπ) lead."""
+    shares = torch.bincount(labels, minlength=len(transition)).to(transition)
+    shares = found = shares / shares.sum()
+    for _ in range(20):
+        found = found * (transition @ (shares / (transition.T @ found).clamp_min(1e-6)))
+    return found / found.sum()
+
+
+class Plan(NamedTuple):
+    """What an epoch's steps go by: numbers, so that no step waits for the device to tell."""
+
+    q: float
+    part: float  # of a batch that are mixtures
+    shares: Tensor | None  # π; None as long as there are none
+
+
 class Auto(Method):
     """Cross-entropy that turns as robust as the labels are noisy, to the noise that it sees; nothing to choose.
 
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
-    audit's noise model of held-out examples: Eqs. (1) to (4) of methods/auto.py. Where the run holds out none (`val`),
-    it leaves out a tenth of the training examples in the first half of the epochs.
+    audit's noise model of held-out examples, and then mixtures of examples with refined labels beside it: Eqs. (1) to
+    (7) of methods/auto.py. Where the run holds out none (`val`), it leaves out a tenth of the training examples in the
+    first half of the epochs. Tokens are not mixed; examples with weights are not balanced by classes.
 
-    Differs from the papers: in both T or q are given, or T is estimated once, by a network trained before, and whole.
+    Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
+    whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
+    in that of a mixture of losses; partners are the examples that lead the batch.
     """
 
     name = "auto"
-    paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018"
-    cost = "1.2×"
+    paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018; mixtures: Li et al. 2020"
+    cost = "1.3×"
     plans = True  # it looks in the first half of them
 
     mean: Tensor
@@ -101,7 +149,7 @@ class Auto(Method):
     begun: Tensor
 
     def start(self, run: Run) -> None:
-        self._q: float | None = None
+        self._plan: Plan | None = None
         n, K = len(run.data), run.num_classes
         count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
         rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
@@ -119,7 +167,7 @@ class Auto(Method):
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
     def before_epoch(self, run: Run) -> Selection | None:
-        self._q = None
+        self._plan = None
         if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
             return None
         if run.epoch > 0:
@@ -167,15 +215,40 @@ class Auto(Method):
         np.add.at(joint, labels, right)  # labels by right classes
         return (joint / joint.sum(axis=0)).T.astype(np.float32)  # Eq. (3)
 
+    def _planned(self, run: Run) -> Plan:
+        """Of the epoch that begins, or goes on after a resumption."""
+        if not self.begun or run.epoch < BEGIN * run.epochs:
+            return Plan(self.q, 0.0, None)
+        part = 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q
+        return Plan(self.q, part, class_shares(self.transition, run.data.labels.to(self.transition.device)))
+
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        logits = checks.single(run.model(batch.views[0]))  # (B, K)
-        log_p = logits.log_softmax(dim=1)
-        p = log_p.detach().float().exp()
-        at, p = batch.gathered().index, batch.gather(p)  # Eq. (3) is of all examples: each process keeps every row
-        self.mean[at] = self.mean[at].lerp(p, 1 - MEMORY)
-        if self._q is None:  # once in an epoch: to ask in each step would be to wait for the device
-            self._q = self.q
-        return batch.mean(auto_loss(log_corrected(log_p, batch.label, self.confusion), self._q))
+        if self._plan is None:
+            self._plan = self._planned(run)
+        q, part, shares = self._plan
+        mixed, inputs = round(part * batch.size), batch.views[0]
+        plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
+        if mixed:
+            inputs = batch.gather(inputs)
+            inputs = torch.cat([inputs[:plain], lam * inputs[plain:] + (1 - lam) * inputs[:mixed]])[batch.own]
+        log_p = batch.gather(checks.single(run.model(inputs)).log_softmax(dim=1))  # (size, K)
+        whole = batch.gathered()  # Eq. (3) is of all examples: each process keeps every row
+        at, p = whole.index[:plain], log_p[:plain].detach().float().exp()
+        self.mean[at] = self.mean[at].lerp(p, 1 - MEMORY[shares is not None])
+        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.confusion), q)  # (plain,)
+        if whole.weight is not None:
+            each = each * whole.weight[:plain]
+        if mixed:
+            target = refined(self.mean[whole.index], self.transition.T[whole.label])  # (size, K)
+            if whole.weight is not None:
+                target = target * whole.weight[:, None]
+            target = lam * target[plain:] + (1 - lam) * target[:mixed]  # (mixed, K)
+            each = torch.cat([each, mixture_loss(log_p[plain:], target.to(log_p.dtype), q / 2)])
+        loss = each.mean()
+        if shares is None or whole.weight is not None:
+            return loss
+        log_mean = log_p.logsumexp(dim=0) - math.log(batch.size)  # (K,)
+        return loss - BALANCE * q / Q * (shares.to(log_p.dtype) * log_mean).sum()  # Eq. (7)
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

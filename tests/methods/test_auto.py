@@ -12,9 +12,21 @@ from sklearn.datasets import load_digits
 
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData, load, noise
+from noiseproof.data.packing import Tokens
 from noiseproof.estimator import RobustClassifier
 from noiseproof.method import Batch, Run, Selection
-from noiseproof.methods.auto import ENOUGH, Auto, auto_loss, log_corrected, raised, uneven
+from noiseproof.methods.auto import (
+    ENOUGH,
+    Auto,
+    auto_loss,
+    class_shares,
+    log_corrected,
+    mixture_loss,
+    raised,
+    refined,
+    uneven,
+)
+from noiseproof.methods.mixup import sample_lam
 from noiseproof.training.fit import fit
 
 
@@ -229,7 +241,7 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     method.mean[:] = before = says(run, run.data.labels, 0)
     for rate, q in ((0.0, 0.0), (0.05, 0.2), (0.3, 0.7)):
         method.rate.fill_(rate)
-        method._q = None
+        method._plan = None
         method.mean.copy_(before)
         x = run.data.take(everyone)
         logits = run.model(x).detach()
@@ -266,3 +278,114 @@ def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: 
     run.data.labels = torch.tensor([0, 0])
     found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
     np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.35])
+def test_mixtures_and_their_gradient(q: float) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(5, 4, dtype=torch.float64)).requires_grad_()
+    target = torch.rand(5, 4, dtype=torch.float64)  # not of sum 1 where examples have weights
+    ours, slow = mixture_loss(logits.log_softmax(dim=1), target, q), reference.mixture_loss(logits, target, q)
+    torch.testing.assert_close(ours, slow)
+    weight = torch.linspace(1, 2, 5, dtype=torch.float64)
+    (one,) = torch.autograd.grad((ours * weight).sum(), logits, retain_graph=True)
+    (other,) = torch.autograd.grad((slow * weight).sum(), logits)
+    torch.testing.assert_close(one, other)
+
+
+def test_refined_labels_are_those_of_bayes_squared() -> None:
+    torch.manual_seed(0)
+    mean, T = torch.rand(6, 3, dtype=torch.float64), torch.rand(3, 3, dtype=torch.float64).softmax(dim=1)
+    mean[4] = 0  # never visited: by T alone
+    label = torch.tensor([0, 1, 2, 2, 1, 0])
+    slow = reference.refined(mean.tolist(), label.tolist(), T.tolist())
+    np.testing.assert_allclose(refined(mean, T.T[label]), slow, rtol=1e-9)
+    np.testing.assert_allclose(slow[4], (T[:, 1].square() / T[:, 1].square().sum()).numpy(), rtol=1e-9)
+
+
+def test_class_shares_are_those_that_make_the_labels() -> None:
+    T = torch.tensor([[0.6, 0.4, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]], dtype=torch.float64)
+    shares = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+    counts = (1000 * T.T @ shares).round().long()
+    labels = torch.repeat_interleave(torch.arange(3), counts)
+    found = class_shares(T, labels)
+    np.testing.assert_allclose(found, reference.class_shares(T.tolist(), labels.tolist()), rtol=1e-9)
+    torch.testing.assert_close(found, shares, atol=0.01, rtol=0)  # the labels' are 0.33, 0.43 and 0.24
+    torch.testing.assert_close(class_shares(torch.eye(3), torch.tensor([0, 0, 1, 2])), torch.tensor([0.5, 0.25, 0.25]))
+
+
+def taught(run: Run, rate: float, epoch: int = 3) -> Auto:
+    """A method in the midst of a run of eight epochs, with T known since the second."""
+    method = Auto()
+    method.start(run)
+    drawn = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
+    method.confusion.copy_(torch.softmax(drawn + 2 * torch.eye(3), dim=1))
+    method.transition.copy_(method.confusion.flip(0))
+    method.mean[:] = says(run, run.data.labels, 0)
+    method.rate.fill_(rate)
+    method.begun.fill_(2)
+    run.epoch = epoch
+    return method
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("rate", "mixed"), [(0.3, 6), (0.0875, 3), (0.0, 0)])
+def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weighted: bool) -> None:
+    """Half of a batch where there is much noise, the less the fewer labels are wrong, and none without."""
+    run = make_run(n=12, epochs=8)
+    method, q, plain = taught(run, rate), min(0.7, 4 * rate), 12 - mixed
+    everyone, label = torch.arange(12), run.data.labels
+    weight = torch.linspace(0.5, 1.5, 12) if weighted else None
+    before = method.mean.clone()
+    x = run.data.take(everyone)
+    lam = sample_lam(4.0, torch.Generator().set_state(run.generator.get_state())) if mixed else 1.0
+    drawn = run.generator.get_state()
+    inputs = (
+        torch.cat([x[:plain], torch.stack([lam * x[plain + j] + (1 - lam) * x[j] for j in range(mixed)])])
+        if mixed
+        else x
+    )
+    run.model.train()
+    state = {name: value.clone() for name, value in run.model.state_dict().items()}
+    logits = run.model(inputs).detach()
+    run.model.load_state_dict(state)
+    loss = method.loss(run, Batch((x,), label, everyone, weight))
+    p = logits.softmax(dim=1)
+    after = before.clone()
+    after[:plain] = 0.7 * before[:plain] + 0.3 * p[:plain]
+    torch.testing.assert_close(method.mean, after, rtol=1e-4, atol=1e-5)
+    target = torch.tensor(reference.refined(after.tolist(), label.tolist(), method.transition.tolist()))
+    w = torch.ones(12) if weight is None else weight
+    each = reference.loss(logits[:plain].double(), label[:plain], method.confusion.double(), q) * w[:plain]
+    if mixed:
+        soft = torch.stack([
+            lam * w[plain + j] * target[plain + j] + (1 - lam) * w[j] * target[j] for j in range(mixed)
+        ])  # fmt: skip
+        each = torch.cat([each, reference.mixture_loss(logits[plain:].double(), soft, q / 2)])
+    expected = float(each.mean())
+    if weight is None:
+        shares = reference.class_shares(method.transition.tolist(), label.tolist())
+        expected -= 0.5 * q / 0.7 * sum(share * float(p[:, k].mean().log()) for k, share in enumerate(shares))
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
+    assert torch.equal(run.generator.get_state(), drawn) is (mixed == 0)
+
+
+@pytest.mark.parametrize(("begun", "epoch", "part"), [(2, 3, 0.5), (2, 2, 0.0), (0, 3, 0.0), (2, 7, 0.5)])
+def test_it_mixes_once_the_noise_is_known_and_three_tenths_are_over(
+    make_run: MakeRun, begun: int, epoch: int, part: float
+) -> None:
+    run = make_run(n=12, epochs=8)
+    method = taught(run, 0.3, epoch)
+    method.begun.fill_(begun)
+    plan = method._planned(run)
+    assert plan.part == pytest.approx(part)
+    assert (plan.shares is None) is (part == 0)
+
+
+def test_tokens_are_not_mixed(make_run: MakeRun) -> None:
+    run = make_run(n=12, epochs=8)
+    method = taught(run, 0.3)
+    run.data = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
+    plan = method._planned(run)
+    assert plan.part == 0
+    assert plan.shares is not None

@@ -35,3 +35,33 @@ def uneven(transition: list[list[float]]) -> list[list[float]]:
     common = others[(len(others) - 1) // 2]
     rows = [[transition[k][j] if k == j else max(0.0, transition[k][j] - common) for j in range(K)] for k in range(K)]
     return [[value / math.fsum(row) for value in row] for row in rows]
+
+
+def refined(mean: list[list[float]], labels: list[int], transition: list[list[float]]) -> list[list[float]]:
+    """t_ik ∝ (m_ik T_k,y)², with a millionth added to m: (n, K), (n,), (K, K) to (n, K)."""
+    found = []
+    for row, y in zip(mean, labels, strict=True):
+        joint = [((m + 1e-6) * max(transition[k][y], 1e-6)) ** 2 for k, m in enumerate(row)]
+        found.append([one / math.fsum(joint) for one in joint])
+    return found
+
+
+def mixture_loss(logits: Tensor, target: Tensor, q: float) -> Tensor:
+    """Σ_k t_k (1 − p_k^q) / q, Σ_k −t_k log p_k for q = 0: logits (B, K), t (B, K) to (B,)."""
+    found = []
+    for row, t in zip(logits, target, strict=True):
+        total = sum(torch.exp(one) for one in row)
+        p = [torch.exp(one) / total for one in row]
+        found.append(sum(t[k] * (-torch.log(p[k]) if q == 0 else (1 - p[k] ** q) / q) for k in range(len(row))))
+    return torch.stack(found)
+
+
+def class_shares(transition: list[list[float]], labels: list[int]) -> list[float]:
+    """π after 20 steps π_k ← π_k Σ_j T_kj ν_j / Σ_i π_i T_ij from ν, the shares of the labels; of sum 1."""
+    K = len(transition)
+    shares = [labels.count(j) / len(labels) for j in range(K)]
+    found = list(shares)
+    for _ in range(20):
+        made = [math.fsum(found[i] * transition[i][j] for i in range(K)) for j in range(K)]
+        found = [found[k] * math.fsum(transition[k][j] * shares[j] / made[j] for j in range(K)) for k in range(K)]
+    return [one / math.fsum(found) for one in found]
