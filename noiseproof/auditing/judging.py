@@ -85,8 +85,9 @@ def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray])
         scale = 1 / (joint @ np.ones(K, np.float32))
         suggested[at] = best = joint.argmax(axis=1)
         confidence[at] = joint[np.arange(len(at)), best] * scale
-        here, column = np.unique(given, return_inverse=True)
-        counts = csr_array((scale, column, np.arange(len(at) + 1)), (len(at), len(here))).T @ joint
+        order = np.argsort(given, kind="stable")
+        here, first = np.unique(given[order], return_index=True)
+        counts = csr_array((scale[order], order, np.append(first, len(at))), (len(here), len(at))) @ joint
         with lock:
             by_label[here] += counts
         wrong[at] = without(joint, given) * scale
