@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from noiseproof.auditing.blocks import in_threads
+from noiseproof.auditing.blocks import in_threads, one_thread
 
 SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
 STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
@@ -96,6 +96,7 @@ class NoiseModel:
         return _raised(log_r, self.sharpness, reach)
 
 
+@one_thread()
 def fit(
     labels: np.ndarray,
     evidence: Sequence[np.ndarray],
@@ -191,6 +192,7 @@ def transition(
     return mixed / mixed.sum(axis=1, keepdims=True)
 
 
+@one_thread()
 def rate_interval(
     labels: np.ndarray, evidence: Sequence[np.ndarray], model: NoiseModel, rate: float, seed: int = 0
 ) -> tuple[float, float]:
