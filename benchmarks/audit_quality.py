@@ -64,7 +64,7 @@ CASES = (
     Case("d-str-aggre", "cifar:0:12000", "aggre", "hinted", 0),
     Case("d-str-sym4", "cifar:0:12000", "symmetric:0.4", "hinted", 1),
     Case("d-str-pair3", "cifar:0:12000", "pair:0.3", "hinted", 2),
-    Case("d-res-aggre", "cifar:0:8000", "aggre", "resnet8", 0),
+    Case("d-res-aggre", "cifar:0:4000", "aggre", "resnet8", 0),
     Case("d-fas-lin-sym4", "fashion:1", "symmetric:0.4", "linear", 0),
     Case("d-fas-mlp-inst3", "fashion:1", "instance:0.3", "mlp", 1),
     Case("d-dig-lin-sym2", "digits", "symmetric:0.2", "linear", 0),

@@ -1,12 +1,13 @@
 """Of the fifty labels that stand first, how many are wrong? A table, digits and photos, by `fit` and by `audit`.
 
-python benchmarks/audit_top.py [--cifar10 TRAIN.parquet] [--tables FOLDER] [--seeds 3] [--only TEXT]
+python benchmarks/audit_top.py [--cifar10 TRAIN.parquet] [--tables FOLDER] [--seeds 3] [--first 0] [--only TEXT]
 
 Each data set is written as a user has it, a CSV file or a folder of images for each class, with a fifth of its labels
 changed to another class; then the command is run as it comes, and the first rows of its labels.parquet are looked up.
 `fit` holds out a tenth, whose labels stand in the same list. census is made, and as hard as such tables are: its two
 classes overlap, so that nobody tells more than about 85 % right; cancer is scikit-learn's; further CSV files with a
-column `label` are taken from a folder. Results are added to results/audit_top.jsonl; what is there is not run again.
+column `label` are taken from a folder. Seeds are counted from --first. Results are added to results/audit_top.jsonl;
+what is there is not run again.
 """
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("--cifar10", type=Path, help="the training set as Parquet, for the photos")
     parser.add_argument("--tables", type=Path, help="a folder with CSV files")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--only", default="", help="data sets with this in their names")
     options = parser.parse_args()
     sources: dict[str, Callable[[Path, int], tuple[Path, list[str], dict[str, str]]]] = {
@@ -156,7 +158,7 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     found = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
     for name, make in sources.items():
-        for seed in range(options.seeds if options.only in name else 0):
+        for seed in range(options.first, options.first + options.seeds) if options.only in name else ():
             for verb in ("audit", "fit"):
                 case = {"data": name, "by": verb, "seed": seed}
                 if not any(case.items() <= one.items() for one in found):

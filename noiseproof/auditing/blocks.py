@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
@@ -23,8 +24,15 @@ def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
     every = list(blocks(n, width))
     if len(every) == 1:
         return work(every[0])
-    with _libraries().limit(limits=1), ThreadPoolExecutor(os.cpu_count()) as pool:  # our threads, or BLAS's, not both
+    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:  # our threads, or BLAS's, not both
         list(pool.map(work, every))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """BLAS in one thread: of small products its threads wait longer, at full speed, than they work."""
+    with _libraries().limit(limits=1):
+        yield
 
 
 @cache

@@ -27,13 +27,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.sparse import csr_array
 
-from noiseproof.auditing.blocks import in_threads
+from noiseproof.auditing.blocks import in_threads, one_thread
 
 SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
 STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
@@ -42,7 +40,7 @@ ROUNDS, ROUNDS_AGAIN = 3, 2  # of (2) and (3), and for each end of that interval
 HALF, SOME = 0.5, 0.1  # what r of the surest must reach; in the first round, the part of the way from 1/K to 1
 PRIOR = 20.0, 2.0  # examples' worth of equal confusion in a row of T, or for each class: few do not rule out a pair
 MOST_PAIRS = 256  # classes up to which (3) inverts T; beyond, the examples of a pair are too few, and r = q^b
-_TINY = 1e-6  # added to each probability: none is ruled out
+TINY = 1e-6  # added to each probability: none is ruled out
 _FAR = 4.0  # powers of p up to which no row of float32 vanishes: (1e-6)^4 is far from the least number
 _SAMPLE, _SAMPLE_VALUES = 20_000, 2**25  # examples, and numbers, at most, that T and the exponents are fitted to
 _FIT_VALUES = 2**18  # numbers, at most, that an exponent is fitted to
@@ -81,11 +79,11 @@ class NoiseModel:
 
     def wrong(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """P(right ≠ given | x, given) (B,)."""
-        return _other(self.posterior(parts, labels), labels)
+        return without(self.posterior(parts, labels), labels)
 
     def told(self, parts: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
         """log (Tᵀr)_y (B,): how likely the labels (B,) were, wrong ones with the noise that they have."""
-        return np.log((self.right(parts) * self.reached[labels]).sum(axis=1) + _TINY)
+        return np.log((self.right(parts) * self.reached[labels]).sum(axis=1) + TINY)
 
     def is_sure(self, parts: Sequence[np.ndarray]) -> bool:
         """Whether it is sure of the class of anybody, or next to nobody; of two classes the likelier has ½ anyway."""
@@ -98,6 +96,7 @@ class NoiseModel:
         return _raised(log_r, self.sharpness, reach)
 
 
+@one_thread()
 def fit(
     labels: np.ndarray,
     evidence: Sequence[np.ndarray],
@@ -193,38 +192,7 @@ def transition(
     return mixed / mixed.sum(axis=1, keepdims=True)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What (4) says of each label, and of all of them."""
-
-    wrong: np.ndarray  # (n,) float32: the probability that the label is wrong
-    suggested: np.ndarray  # (n,) the likeliest right class
-    confidence: np.ndarray  # (n,) float32: its probability
-    joint: np.ndarray  # (K, K): how many examples of each class (rows) carry each label (columns), by expectation
-
-
-def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray]) -> Findings:
-    """Apply (1), (3) and (4) to all examples, in blocks: memory for a few beside what is given."""
-    n, K = evidence[0].shape
-    wrong, confidence, suggested = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int32)
-    by_label, lock = np.zeros((K, K)), Lock()  # labels by right classes
-
-    def block(rows: slice) -> None:
-        given, at = labels[rows], np.arange(rows.stop - rows.start)
-        joint = model.joint([np.asarray(part[rows], np.float32) for part in evidence], given)
-        scale = 1 / (joint @ np.ones(K, np.float32))
-        suggested[rows] = best = joint.argmax(axis=1)
-        confidence[rows] = joint[at, best] * scale
-        here, place = np.unique(given, return_inverse=True)
-        counts = csr_array((scale, place, np.arange(len(at) + 1)), (len(at), len(here))).T @ joint
-        with lock:
-            by_label[here] += counts
-        wrong[rows] = _other(joint, given) * scale
-
-    in_threads(block, n, K)
-    return Findings(np.minimum(wrong, 1), suggested, confidence, by_label.T)
-
-
+@one_thread()
 def rate_interval(
     labels: np.ndarray, evidence: Sequence[np.ndarray], model: NoiseModel, rate: float, seed: int = 0
 ) -> tuple[float, float]:
@@ -240,7 +208,7 @@ def rate_interval(
     def other(who: tuple[float, float]) -> float:
         T, _, r = _rounds(log_q, given, float(model.exponents.sum()), *who, rounds=ROUNDS_AGAIN)
         r *= T.T[given]
-        return float(_other(_normalized(r), given).mean())
+        return float(without(_normalized(r), given).mean())
 
     found = [rate * (1 - TRUST), rate * (1 + TRUST), other(STRICT), other(LAX)]
     low, high = min(found), max(found)
@@ -266,7 +234,7 @@ def _log_given(parts: Sequence[np.ndarray], exponents: np.ndarray) -> np.ndarray
     """log q (B, K), Eq. (1), up to a constant for each row."""
     found = None
     for a, part in zip(exponents, parts, strict=True):
-        log = np.add(part, _TINY)
+        log = np.add(part, TINY)
         np.log(log, out=log)
         log *= float(a)
         found = log if found is None else np.add(found, log, out=found)
@@ -307,7 +275,7 @@ def _normalized(p: np.ndarray) -> np.ndarray:
     return p
 
 
-def _other(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def without(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The sums (B,) of rows (B, K) without their label's; in place. Not 1 − p_y, whose digits are lost next to 1."""
     p[np.arange(len(labels)), labels] = 0
     return p @ np.ones(p.shape[1], p.dtype)

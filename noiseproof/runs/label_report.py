@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from noiseproof import checks, files
-from noiseproof.auditing import decision, posterior
+from noiseproof.auditing import decision, judging, posterior
 from noiseproof.auditing.blocks import blocks
 from noiseproof.auditing.calibration import Reliability, reliability
 from noiseproof.data.input_checks import check_rows
@@ -310,7 +310,7 @@ def assemble(
     scores, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
     suggested, joint = np.empty(n, np.int32), np.zeros((K, K))
     for part in parts:
-        found = posterior.judge(part.model, labels[part.rows], part.evidence)
+        found = judging.judge(part.model, labels[part.rows], part.evidence)
         scores[part.rows], suggested[part.rows] = found.wrong, found.suggested
         confidence[part.rows] = found.confidence
         joint += found.joint

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from noiseproof.auditing import left_out, posterior
+from noiseproof.auditing import judging, left_out, posterior
 from noiseproof.auditing.arrays import LARGEST
 from noiseproof.auditing.scales import as_unseen
 from noiseproof.data import LabeledData
@@ -116,10 +116,10 @@ def _as_noisy(labels: np.ndarray, parts: list[Told], beside: Sequence[np.ndarray
     """
     first = parts[0][0]
     if beside:
-        doubt = posterior.judge(posterior.fit(labels, beside), labels, beside).wrong
+        doubt = judging.judge(posterior.fit(labels, beside), labels, beside).wrong
         wrong, rate = doubt[first], float(doubt.mean())
     else:
-        found = [posterior.judge(posterior.fit(labels[rows], [p]), labels[rows], [p]).wrong for rows, p in parts]
+        found = [judging.judge(posterior.fit(labels[rows], [p]), labels[rows], [p]).wrong for rows, p in parts]
         wrong, own = found[0], float(found[0].mean())
         pooled = float(np.concatenate(found).mean())
         rate = own if own - pooled > 2 * math.sqrt(own * (1 - own) / len(first)) else pooled

@@ -27,18 +27,20 @@ def test_the_regression_equals_its_slow_twin(seed: int, n: int) -> None:
     np.testing.assert_allclose(ours, slow, atol=1e-5 if n == 90 else 1e-3)
 
 
-@pytest.mark.parametrize("leading", [2, 128])
-def test_the_evidence_is_both_twins_put_together(leading: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """exp(8 s) / Σ of the regression, and the votes of the 20 nearest in the leading principal components."""
-    assert (left_out.LEADING, left_out.DECAYS) == (128, (1e-3, 1e-2, 1e-1, 1.0, 10.0))
+@pytest.mark.parametrize(("kept", "leading"), [(6, 2), (4, 3), (2, 2), (512, 64)])
+def test_the_evidence_is_both_twins_put_together(kept: int, leading: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """exp(8 s) / Σ of the regression on the principal components, and the votes of the 20 nearest in some of them."""
+    assert (left_out.KEPT, left_out.LEADING, left_out.DECAYS) == (512, 64, (1e-3, 1e-2, 1e-1, 1.0, 10.0))
+    monkeypatch.setattr(left_out, "KEPT", kept)
     monkeypatch.setattr(left_out, "LEADING", leading)
     raw, labels = world(n=60)
     x = (raw - raw.mean(axis=0)) / raw.std(axis=0)
     value, vector = np.linalg.eigh(x.T @ x / len(x))
+    value, x = value[-kept:], x @ vector[:, -kept:]
     decays = [one * value.mean() * len(x) for one in (1e-3, 1e-2, 1e-1, 1.0, 10.0)]
     by_regression, by_neighbours = left_out.evidence(raw * 100 + 7, labels, 3)
     np.testing.assert_allclose(by_regression, softmax(8 * twin.scores(x, np.eye(3)[labels], decays)), atol=1e-4)
-    plane = (x @ vector)[:, -leading:]
+    plane = x[:, -leading:]
     unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
     at = np.argsort(-(unit @ unit.T - 3 * np.eye(60)), axis=1)[:, :20]
     np.testing.assert_allclose(by_neighbours, votes(at, labels, 3), atol=1e-6)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import posterior as twin
 
 import noiseproof as nf
-from noiseproof.auditing import blocks, decision, posterior
+from noiseproof.auditing import blocks, decision, judging, posterior
 from noiseproof.auditing.calibration import reliability
 
 
@@ -30,7 +30,7 @@ def world(
 def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
     labels, _, p = world(n=400, pair=pair)
     model = posterior.fit(labels, [p])
-    ours = posterior.judge(model, labels, [p]).wrong
+    ours = judging.judge(model, labels, [p]).wrong
     slow = twin.wrong(p.astype(float), labels, sure=0.9, least=0.1, prior=20.0, rounds=3)
     np.testing.assert_allclose(ours, slow, atol=0.02)  # b is found to two digits
     assert np.corrcoef(ours, slow)[0, 1] > 0.9999
@@ -70,7 +70,7 @@ def test_each_step_equals_its_slow_twin() -> None:
         np.testing.assert_allclose(model.posterior(parts, labels), slow, rtol=1e-10)
         np.testing.assert_allclose(model.wrong(parts, labels), 1 - slow[np.arange(200), labels], rtol=1e-10, atol=1e-14)
         single = posterior.NoiseModel(model.exponents, T.astype(np.float32), b)
-        found = posterior.judge(single, labels, [part.astype(np.float32) for part in parts])
+        found = judging.judge(single, labels, [part.astype(np.float32) for part in parts])
         np.testing.assert_allclose(found.wrong, 1 - slow[np.arange(200), labels], rtol=1e-3, atol=1e-6)
         np.testing.assert_array_equal(found.suggested, slow.argmax(axis=1))
         np.testing.assert_allclose(found.confidence, slow.max(axis=1), rtol=1e-4)
@@ -217,7 +217,7 @@ def test_no_power_loses_a_row(a: float, b: float) -> None:
 def test_scores_are_calibrated_where_the_model_is_true() -> None:
     for noise, pair in ((0.1, False), (0.3, False), (0.3, True)):
         labels, right, p = world(n=20_000, noise=noise, sharp=6.0, pair=pair)
-        found = posterior.judge(posterior.fit(labels, [p]), labels, [p])
+        found = judging.judge(posterior.fit(labels, [p]), labels, [p])
         assert found.wrong.mean() == pytest.approx(noise, rel=0.2)  # who is sure is assumed
         assert reliability(found.wrong, labels != right).error < 0.04
         share = np.diag(found.joint).sum() / len(labels)
@@ -229,7 +229,7 @@ def test_overconfident_predictions_are_tempered() -> None:
     sharp = p**3 / (p**3).sum(axis=1, keepdims=True)
     plain, tempered = (posterior.fit(labels, [one]) for one in (p, sharp))
     assert tempered.exponents[0] == pytest.approx(plain.exponents[0] / 3, rel=0.02)
-    both = [posterior.judge(model, labels, [one]).wrong for model, one in ((plain, p), (tempered, sharp))]
+    both = [judging.judge(model, labels, [one]).wrong for model, one in ((plain, p), (tempered, sharp))]
     np.testing.assert_allclose(*both, atol=0.02)
 
 
@@ -243,7 +243,7 @@ def test_a_second_model_adds_and_a_useless_one_does_not_hurt() -> None:
     def area(*parts: np.ndarray) -> float:
         from sklearn.metrics import roc_auc_score
 
-        return roc_auc_score(labels != right, posterior.judge(posterior.fit(labels, parts), labels, parts).wrong)
+        return roc_auc_score(labels != right, judging.judge(posterior.fit(labels, parts), labels, parts).wrong)
 
     assert area(*noisy) > max(map(area, noisy)) + 0.005
     assert area(noisy[0], junk) > area(noisy[0]) - 0.005
@@ -283,7 +283,7 @@ def test_the_interval_holds_the_rate() -> None:
     for noise in (0.05, 0.3):
         labels, _, p = world(n=3000, noise=noise, sharp=4.0)
         model = posterior.fit(labels, [p])
-        rate = float(posterior.judge(model, labels, [p]).wrong.mean())
+        rate = float(judging.judge(model, labels, [p]).wrong.mean())
         low, high = posterior.rate_interval(labels, [p], model, rate)
         assert low < noise < high
         assert low < rate < high
@@ -292,7 +292,7 @@ def test_the_interval_holds_the_rate() -> None:
 def test_many_classes_a_rare_one_and_half_precision() -> None:
     labels, right, p = world(n=3000, K=300, sharp=4.0)
     for one in (p, p.astype(np.float16)):
-        found = posterior.judge(posterior.fit(labels, [one]), labels, [one])
+        found = judging.judge(posterior.fit(labels, [one]), labels, [one])
         assert np.isfinite(found.wrong).all()
         assert found.wrong[labels != right].mean() > found.wrong[labels == right].mean() + 0.4
 
@@ -371,9 +371,9 @@ def test_blocks_of_rows_do_not_matter(block: int, monkeypatch: pytest.MonkeyPatc
     labels, right, p = world(n=60, K=3)
     known = np.where(np.arange(60) % 7 == 0, right, -1)
 
-    def whole() -> tuple[posterior.NoiseModel, posterior.Findings, tuple[float, float]]:
+    def whole() -> tuple[posterior.NoiseModel, judging.Findings, tuple[float, float]]:
         model = posterior.fit(labels, [p, p[:, ::-1]], known=known)
-        return model, posterior.judge(model, labels, [p, p[:, ::-1]]), posterior.rate_interval(labels, [p], one, 0.1)
+        return model, judging.judge(model, labels, [p, p[:, ::-1]]), posterior.rate_interval(labels, [p], one, 0.1)
 
     one = posterior.fit(labels, [p])
     before = whole()

@@ -1,0 +1,96 @@
+"""What the noise model says of each label, of all of them; and which need no computing.
+
+Of a large set most labels are clear without the products with T of Eq. (3) of posterior.py, by a bound of what its (4)
+leaves open. With t the likeliest class by one model's predictions p, p' the largest of the others, and
+c_j = max over i ≠ j of T_ij:
+
+    (Tᵀq)_j ≥ T_jj q_j, so m_i ≤ Σ_j T_ij / T_jj ≤ M                                                          (1)
+    1 / m_t ≤ (Tᵀq)_t / (T_tt q_t) ≤ 1 + (K − 1) (p'/p_t)^a c_t / T_tt                                       (2)
+    P(right ≠ t | x, y) ≤ (M / m_t)^(2b) ((K − 1) (p'/p_t)^(ab) c_y + [t ≠ y] (p_y/p_t)^(ab) T_yy) / T_ty     (3)
+
+It takes the two largest of each row, where the products take 4 K operations for each number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from noiseproof.auditing.blocks import in_threads
+from noiseproof.auditing.posterior import MOST_PAIRS, TINY, NoiseModel, without
+
+TOLERANCE = 1e-3  # of a probability: what the bound has below this is not computed, and the bound is taken for it
+MANY = 2**24  # numbers from which on that is done
+
+
+class Bound:
+    """Eq. (3) by T (K, K), a and b."""
+
+    def __init__(self, transition: np.ndarray, exponent: float, sharpness: float) -> None:
+        self.transition, self.a, self.b = transition, exponent, sharpness
+        self.kept = np.diag(transition)  # (K,)
+        self.most = (transition - np.diag(self.kept)).max(axis=0)  # (K,) c
+        self.largest = float((transition / self.kept).sum(axis=1).max())  # M, Eq. (1)
+
+    def __call__(self, p: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The likeliest class (B,) by predictions (B, K), all above 0, which it changes; and the bound (B,)."""
+        at, others, e = np.arange(len(p)), p.shape[1] - 1, self.a * self.b
+        t = p.argmax(axis=1)
+        top = p[at, t].astype(np.float64)  # powers up to 90 of these
+        p[at, t] = 0
+        second, own = p[at, p.argmax(axis=1)] / top, p[at, labels] / top  # the latter 0 where t = y
+        least = 1 + others * second**self.a * (self.most / self.kept)[t]  # 1 / m_t, Eq. (2)
+        rest = others * second**e * self.most[labels] + own**e * self.kept[labels]
+        bound = rest * (self.largest * least) ** (2 * self.b) / self.transition[t, labels]  # Eq. (3)
+        return t, np.minimum(bound, 1)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What (4) of posterior.py says of each label, and of all of them."""
+
+    wrong: np.ndarray  # (n,) float32: the probability that the label is wrong
+    suggested: np.ndarray  # (n,) the likeliest right class
+    confidence: np.ndarray  # (n,) float32: its probability
+    joint: np.ndarray  # (K, K): how many examples of each class (rows) carry each label (columns), by expectation
+
+
+def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray]) -> Findings:
+    """Apply (1), (3) and (4) of posterior.py to all examples, in blocks: memory for a few beside what is given.
+
+    Of large sets only to those whose answer is not clear, within `TOLERANCE`, without.
+    """
+    n, K = evidence[0].shape
+    wrong, confidence, suggested = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int32)
+    by_label, lock = np.zeros((K, K)), Lock()  # labels by right classes
+    many = n * K >= MANY and len(evidence) == 1 and K <= MOST_PAIRS
+    bound = Bound(model.transition, float(model.exponents[0]), model.sharpness) if many else None
+
+    def block(rows: slice) -> None:
+        parts, given = [np.asarray(part[rows], np.float32) for part in evidence], labels[rows]
+        at = np.arange(len(given))
+        if bound is not None:
+            best, rest = bound(parts[0] + TINY, given)
+            wrong[rows], confidence[rows], suggested[rows] = np.where(best == given, rest, 1 - rest), 1 - rest, best
+            settled = rest < TOLERANCE
+            at, counts = np.flatnonzero(~settled), np.bincount(given * K + best, settled, K * K).reshape(K, K)
+            parts, given = [part[at] for part in parts], given[at]
+            with lock:
+                by_label[:] += counts
+        joint, at = model.joint(parts, given), rows.start + at
+        scale = 1 / (joint @ np.ones(K, np.float32))
+        suggested[at] = best = joint.argmax(axis=1)
+        confidence[at] = joint[np.arange(len(at)), best] * scale
+        order = np.argsort(given, kind="stable")
+        here, first = np.unique(given[order], return_index=True)
+        counts = csr_array((scale[order], order, np.append(first, len(at))), (len(here), len(at))) @ joint
+        with lock:
+            by_label[here] += counts
+        wrong[at] = without(joint, given) * scale
+
+    in_threads(block, n, max(1, K // 4) if many else K)  # most of a block is looked at, and not worked on
+    return Findings(np.minimum(wrong, 1), suggested, confidence, by_label.T)
