@@ -127,7 +127,8 @@ class Board:
                     continue
                 mean = statistics.fmean(one.mean(self.figure) for one in found)
                 cells.append(Linked(f"{100 * mean:.1f}", self.anchor(found[0]), f"{len(columns)} columns of {data}"))
-            rows.append([method, self._mean_and_rank(method), *cells])
+            some = f"{len(self.row(method))} of {len(self.columns)} columns"
+            rows.append([method, self._mean_and_rank(method) if method in self.ranks else some, *cells])
         return ["method", "all", *self.sets], rows
 
     def accuracy(self) -> Rows:
