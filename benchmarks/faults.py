@@ -43,8 +43,6 @@ STACKS = ["early_stop(crust(elr))", "label_noise(sop)", "joint(warmup=1)", "incv
 NOISE = [[0.7 if i == j else 0.3 / 9 for j in range(10)] for i in range(10)]
 OPTIONED = {
     "backward": f"backward(transition={NOISE})",  # estimated in an epoch it diverges
-    "dividemix": "dividemix(warmup=1)",  # the default outlasts the run
-    "co_teaching_plus": "co_teaching_plus(agree=1)",
 }
 METHODS = [OPTIONED.get(name, name) for name, cls in registry().items() if not issubclass(cls, Wrapper)] + STACKS
 MOMENTS = {"exchange": (dist, "all_reduce"), "gather": (dist, "all_gather"),

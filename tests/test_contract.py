@@ -24,7 +24,6 @@ from noiseproof.training.progress import Silent
 
 SYMMETRIC = [[0.64 if i == j else 0.04 for j in range(10)] for i in range(10)]  # 40 % noise, as in conftest.py
 OPTIONS = {"backward": f"backward(transition={SYMMETRIC})"}  # estimated in an epoch it diverges
-OPTIONS |= {"dividemix": "dividemix(warmup=1)", "co_teaching_plus": "co_teaching_plus(agree=1)"}  # else too long for it
 INCV = ["incv(ce)", "incv(elr)", "incv(co_teaching(forget_rate=0.1))"]
 EPOCHS = dict.fromkeys(["dmi", *INCV], 20)  # of several trainings, or one that only goes on from another
 PLAIN = [OPTIONS.get(name, name) for name, cls in methods.registry().items() if not issubclass(cls, Wrapper)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,11 +47,13 @@ class Entry:
 
 
 class Board:
-    """The entries of a grid that had the same budget."""
+    """The entries of a grid that had the same budget, of all data sets or of one."""
 
-    def __init__(self, records: Iterable[Record], budget: str = "epochs") -> None:
+    def __init__(self, records: Iterable[Record], budget: str = "epochs", data: str | None = None) -> None:
         groups: dict[tuple[str, str], list[Record]] = {}
         for record in (one for one in records if one["cell"]["budget"] == budget):
+            if data not in (None, data_name(record["cell"])):
+                continue
             groups.setdefault((record["cell"]["method"], _setting(record["cell"])), []).append(record)
         names = _named({setting: group[0]["cell"] for (_, setting), group in groups.items()})
         self.entries: dict[tuple[str, str], Entry] = {}
@@ -59,6 +62,7 @@ class Board:
             cells, figures = [one["cell"] for one in group], [one["figures"] for one in group]
             commits = list(dict.fromkeys(one["commit"] for one in group))
             self.entries[method, names[setting]] = Entry(method, names[setting], cells, figures, commits)
+        self.data = data
         self.columns = list(dict.fromkeys(column for _, column in self.entries))
         self.methods = list(dict.fromkeys(method for method, _ in self.entries))
         if not self.entries:
@@ -94,12 +98,38 @@ class Board:
             found = [self.entries.get((method, column)) for column in self.columns]
             cells = ["–" if one is None else Linked(entry(one), self.anchor(one), hint(one)) for one in found]
             rows.append([method, *([] if overall is None else [overall(method)]), *cells])
-        return [corner, *([] if overall is None else ["all"]), *self.columns], rows
+        short = [column.removeprefix(f"{self.data} ") for column in self.columns]
+        return [corner, *([] if overall is None else ["all"]), *short], rows
 
-    def anchor(self, entry: Entry) -> str:
+    @staticmethod
+    def anchor(entry: Entry) -> str:
         """Where the page has the settings of an entry."""
-        budget = entry.cells[0]["budget"]
-        return f"{budget}-{self.methods.index(entry.method)}-{self.columns.index(entry.column)}"
+        words = f"{entry.cells[0]['budget']} {entry.method} {entry.column}"
+        return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
+
+    @cached_property
+    def sets(self) -> dict[str, list[str]]:
+        """The data sets, with their columns."""
+        found: dict[str, list[str]] = {}
+        for (_, column), entry in self.entries.items():
+            found.setdefault(data_name(entry.cells[0]), []).append(column)
+        return {name: list(dict.fromkeys(columns)) for name, columns in found.items()}
+
+    def by_set(self) -> Rows:
+        """Means over all columns, with the mean rank, and over a data set's where a method has all of them."""
+        rows: list[list[Any]] = []
+        for method in self.order:
+            cells: list[Any] = []
+            for data, columns in self.sets.items():
+                found = [one for column in columns if (one := self.entries.get((method, column))) is not None]
+                if len(found) < len(columns):
+                    cells.append("–")
+                    continue
+                mean = statistics.fmean(one.mean(self.figure) for one in found)
+                cells.append(Linked(f"{100 * mean:.1f}", self.anchor(found[0]), f"{len(columns)} columns of {data}"))
+            some = f"{len(self.row(method))} of {len(self.columns)} columns"
+            rows.append([method, self._mean_and_rank(method) if method in self.ranks else some, *cells])
+        return ["method", "all", *self.sets], rows
 
     def accuracy(self) -> Rows:
         """The model kept: mean ± standard deviation over seeds; before it mean and mean rank over all columns."""
@@ -164,9 +194,12 @@ class Board:
         return statistics.median(ratios) if ratios else None
 
     def regret(self) -> Rows:
-        """Points of each method below the best of its column: mean and worst; and the least against ce."""
+        """Points of each method below the best of its column: mean and worst; and the least against ce.
+
+        Of the methods that every column has, if there are any: means over some columns do not compare.
+        """
         rows: list[list[Any]] = []
-        for method in self.order:
+        for method in self.ranked or self.order:
             entries = self.row(method)
             gaps = [self._below_best(one) for one in entries]
             base = [100 * statistics.fmean(one) for entry in entries if (one := self._gaps(entry))]
@@ -233,8 +266,13 @@ def _named(settings: dict[str, Cell]) -> dict[str, str]:
     return names
 
 
+def data_name(cell: Cell) -> str:
+    """`digits`, `cifar10-train (imagenet)`."""
+    source = cell["source"]
+    return Path(source["data"]).name.split(".")[0] + (f" ({source['features']})" if source.get("features") else "")
+
+
 def column_name(cell: Cell) -> str:
     """`digits symmetric:0.4`."""
-    source, noise = cell["source"], cell["noise"]
-    data = Path(source["data"]).name.split(".")[0] + (f" ({source['features']})" if source.get("features") else "")
+    data, noise = data_name(cell), cell["noise"]
     return data if noise is None else f"{data} {noise.rpartition(':')[2] if noise.startswith('labels:') else noise}"

@@ -15,6 +15,8 @@ from noiseproof.runs.drawing import new_figure
 from noiseproof.runs.report import Section, write_html
 
 _ABOUT = {
+    "by_set": "Test accuracy in % of the model one gets: the mean over all columns, with the mean rank of the methods "
+    "that have them all, and over the columns of each data set.",
     "accuracy": "Test accuracy in % of the model one gets, mean ± standard deviation over seeds; methods by mean rank. "
     "Every figure leads to its settings.",
     "epochs": "Test accuracy in %: at the last epoch, in brackets at the best by held-out noisy labels. No test label "
@@ -28,28 +30,38 @@ _ABOUT = {
     "the process.",
 }
 _TITLES = {
-    "accuracy": "Accuracy", "epochs": "Last and best epoch", "against": "Against ce", "regret": "Regret",
-    "wrong_labels": "Wrong labels", "cost": "Cost",
+    "by_set": "Accuracy", "accuracy": "Accuracy", "epochs": "Last and best epoch", "against": "Against ce",
+    "regret": "Regret", "wrong_labels": "Wrong labels", "cost": "Cost",
 }  # fmt: skip
+_WHOLE = ("regret", "cost")  # tables of the whole grid
+_OF_SET = ("accuracy", "against", "epochs", "wrong_labels")  # tables with a column for each setting
+_IN_TIME = ("by_set", "accuracy", "against", "regret")  # what equal processor time is about
 
 
 def sections(records: Sequence[Record]) -> list[Section]:
-    """The parts of the page."""
+    """The parts of the page: of each budget the whole grid, then its data sets one by one; the settings at the end."""
     found, settings = [], []
     budgets = [one for one in ("epochs", "time") if any(record["cell"]["budget"] == one for record in records)]
     for budget in budgets:
         board = Board(records, budget)
         extra = "" if budget == "epochs" else ", equal processor time"
-        names = list(_TITLES) if budget == "epochs" else ["accuracy", "against", "regret"]
-        for name in names:
-            header, rows = getattr(board, name)()
-            about = _ABOUT[name] if board.figure == "kept" else _ABOUT[name].replace("Test accuracy", _NOISY)
-            found.append(Section(_TITLES[name] + extra, about, header, rows))
+        several = len(board.sets) > 1
+        parts = {data: Board(records, budget, data) for data in board.sets} if several else {"": board}
+        tables = [(board, name, "") for name in (("by_set", *_WHOLE) if several else ())]
+        tables += [(part, name, f", {data}" if data else "") for data, part in parts.items() for name in _OF_SET]
+        tables += [] if several else [(board, name, "") for name in _WHOLE]
+        made = [_table(one, name, of + extra) for one, name, of in tables if budget == "epochs" or name in _IN_TIME]
         if len(board.ranks) > 1:
-            picture = Section("Ranks" + extra, ranks_in_words(board), picture=draw_ranks(board))
-            found.insert(1 if budget == "epochs" else len(found), picture)
+            made.insert(1, Section("Ranks" + extra, ranks_in_words(board), picture=draw_ranks(board)))
+        found += made
         settings.append(Section("Settings" + extra, rows=board.settings()[1]))
     return found + settings
+
+
+def _table(board: Board, name: str, of: str) -> Section:
+    header, rows = getattr(board, name)()
+    about = _ABOUT[name] if board.figure == "kept" else _ABOUT[name].replace("Test accuracy", _NOISY)
+    return Section(_TITLES[name] + of, about, header, rows)
 
 
 _NOISY = "Agreement with held-out labels as they are, some of them wrong,"

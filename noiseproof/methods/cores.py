@@ -61,8 +61,8 @@ class CORES(_warmup.WarmsUp):
 
     Args:
         beta: β at the end of its rise, 0 or above. The authors' code: 2 for CIFAR-10.
-        warmup: epochs without either, at least 1; None: a twentieth of all, at least 5. The authors' code: 10 of 100.
-            A run of no more than three warm-ups has no sieve.
+        warmup: epochs without either, at least 1; None: a twentieth of all, at least 5, or fewer in a run below 50.
+            The authors' code: 10 of 100. A run of no more than three warm-ups has no sieve.
         consistency: weight of KL(p(x) ‖ p(x′)), x′ a second view, of the examples dropped: CORES* where it is above 0,
             which takes two views and an augmentation.
 

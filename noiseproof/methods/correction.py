@@ -210,7 +210,7 @@ class Correction(Method):
             self.use(torch.tensor(self.transition))
 
     def before_epoch(self, run: Run) -> Selection | None:
-        if not self.known and run.epoch >= _warmup.length(self.warmup, run.epochs):
+        if not self.known and run.epoch >= _warmup.length(self.warmup, run):
             share = torch.bincount(run.data.labels, minlength=run.num_classes) / len(run.data)  # (K,)
             # a rare class has fewer examples than the top 3 %: its anchor must lie among them
             quantile = (1 - share / 2).clamp_min(_QUANTILE) if self.quantile is None else self.quantile
@@ -245,7 +245,8 @@ class ForwardCorrection(Correction):
 
     Args:
         transition: (K, K) T, rows sum to 1; None: estimate it.
-        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5.
+        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5, or fewer
+            in a run below 50.
         quantile: in (0, 1], of the anchor among the predictions for its class; None: 0.97 as in the authors' code, and
             for a class of fewer than 6 % of the labels the middle of its share.
 
@@ -269,7 +270,8 @@ class BackwardCorrection(Correction):
 
     Args:
         transition: (K, K) T, rows sum to 1 and invertible; None: estimate it.
-        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5.
+        warmup: epochs of cross-entropy before the estimate, at least 1; None: a twentieth of all, at least 5, or fewer
+            in a run below 50.
         quantile: in (0, 1]; see `ForwardCorrection`.
 
     Raises:

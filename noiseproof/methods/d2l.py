@@ -23,6 +23,7 @@ from torch import Tensor
 
 from noiseproof import checks
 from noiseproof.method import Batch, Method, Run, Selection
+from noiseproof.methods import _warmup
 from noiseproof.methods._snapshot import Snapshot, tensors_of
 from noiseproof.models.backbone import as_backbone
 from noiseproof.models.inference import eval_mode
@@ -67,15 +68,15 @@ class D2L(Method):
     Ma et al. (2018).
 
     Differs from the paper: λ is 5, for 1 there, with which a short run memorises most labels (docs/methods/d2l.md). The
-    epochs before a turning point is looked for, and those of the window, are a twentieth of the run each, at least 5,
-    the number in the authors' code.
+    epochs before a turning point is looked for, and those of the window, are a twentieth of the run each, but 5, the
+    number in the authors' code, or a tenth of a run shorter than 50 epochs.
     Differs from the authors' code: distances to the neighbours are without the 1e-8 in the logarithm; the network goes
     back to the epoch before, there to the last one saved.
 
     Args:
         lam: λ, 0 or above. The paper: 1.
         neighbours: k, at least 2. The paper: 20.
-        window: epochs, at least 2; None: a twentieth of the run, at least 5.
+        window: epochs, at least 2; None: a twentieth of all, at least 5, or fewer in a run below 50.
 
     Raises:
         InputError: an argument outside its range, or a network without features.
@@ -99,7 +100,7 @@ class D2L(Method):
         self._alpha: float | None = None  # of the epoch under way
 
     def before_epoch(self, run: Run) -> Selection | None:
-        window = max(5, run.epochs // 20) if self.window is None else self.window
+        window = max(2, _warmup.early(run)) if self.window is None else self.window
         self.dimensions[run.epoch] = self._dimension(run)
         if self.turn < 0 and run.epoch >= 2 * window and turned(self.dimensions[: run.epoch + 1], window):
             self.turn.fill_(run.epoch - 1)

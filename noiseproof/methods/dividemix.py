@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.auditing.two_modes import fit_two_modes
-from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.method import Batch, Beliefs, Run
 from noiseproof.methods import _warmup, semi
 from noiseproof.models.inference import losses
+
+_PAPER = 10  # epochs of warm-up, of 300
 
 
 def clean_probability(loss: Tensor) -> Tensor:
@@ -49,12 +51,13 @@ def co_targets(
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DivideMix(Method):
+class DivideMix(_warmup.WarmsUp):
     """Two networks sort each other's examples by their losses; those that look wrong are learned without their labels.
 
     Algorithm 1 of Li et al. (2020): co-divide, co-refine, co-guess, MixMatch.
 
-    Differs from the paper: it trains one network after the other in each epoch, in steps of B labelled examples and as
+    Differs from the paper: a short run warms up for fewer epochs, in which the wrong labels would be learned. The paper
+    trains one network after the other in each epoch, in steps of B labelled examples and as
     many unlabelled ones, until each labelled one was seen. Here an epoch visits every example once; a batch falls into
     labelled and unlabelled by each network's w, and both networks learn from it in one step. L_X and L_U are means over
     their own examples, hence of the same expectation but for the mixing, which pairs labelled with unlabelled examples
@@ -66,8 +69,8 @@ class DivideMix(Method):
     With 90 % noise it averages the losses of five epochs, which is not here. A Selection's weights weigh L_X and L_U.
 
     Args:
-        warmup: epochs of cross-entropy first, at least 1, fewer than the run has. The paper: 10 for CIFAR-10, 30 for
-            CIFAR-100.
+        warmup: epochs of cross-entropy first, at least 1, fewer than the run has. None: a twentieth of all,
+            at most 10, at least 5, or fewer in a run below 50. The paper: 10 of 300 for CIFAR-10, 30 for CIFAR-100.
         threshold: τ in [0, 1): labels with a smaller w are taken away. The paper: 0.5; 0.6 with 90 % noise.
         temperature: T in (0, 1]. The paper: 0.5.
         alpha: of the Beta distribution, above 0. The paper: 4.
@@ -86,7 +89,7 @@ class DivideMix(Method):
     cost = "6×"
     num_models = 2
 
-    warmup: int = checks.option(10, checks.integer, low=1)
+    warmup: int | None = checks.option(None, _warmup.option)
     threshold: float = checks.option(0.5, checks.number, low=0, high=1, ends="[)")
     temperature: float = checks.option(0.5, checks.number, low=0, high=1, ends="(]")
     alpha: float = checks.option(4.0, checks.number, low=0, ends="(]")
@@ -102,11 +105,14 @@ class DivideMix(Method):
         self.num_views = self.views
 
     def start(self, run: Run) -> None:
-        _warmup.check(self.warmup, run.epochs)
+        super().start(run)
         self.register_buffer("clean", torch.ones(len(run.data), 2))  # (n, 2): w by each network
 
+    def warm_epochs(self, run: Run) -> int:
+        return min(_PAPER, super().warm_epochs(run)) if self.warmup is None else self.warmup
+
     def before_epoch(self, run: Run) -> None:
-        if run.epoch < self.warmup:
+        if run.epoch < self.warm_epochs(run):
             return
         label = run.data.labels.cpu()
         for k, network in enumerate(run.models):
@@ -114,7 +120,7 @@ class DivideMix(Method):
             self.clean[:, k] = clean_probability(loss).to(self.clean)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
-        if run.epoch < self.warmup:
+        if run.epoch < self.warm_epochs(run):
             return torch.stack([self.warming(network, batch) for network in run.models]).sum()
         with torch.no_grad():
             said = [
@@ -144,13 +150,13 @@ class DivideMix(Method):
         logits = batch.gather(logits.transpose(0, 1)).transpose(0, 1).flatten(0, 1)  # (M size, K)
         weight = None if whole.weight is None else whole.weight.repeat(self.views)
         known, guessed = semi.semi_loss(logits, targets, batch.gather(labelled).repeat(self.views), weight)
-        risen = min((run.epoch - self.warmup) / self.ramp, 1.0) if self.ramp else 1.0
+        risen = min((run.epoch - self.warm_epochs(run)) / self.ramp, 1.0) if self.ramp else 1.0
         prior = torch.full_like(logits[0], 1 / run.num_classes)
         return known + self.lam_u * risen * guessed + self.lam_r * semi.prior_loss(logits, prior)
 
     def figures(self, run: Run) -> dict[str, float]:
         """The share of labels that are kept, and of right ones among them, where that is known."""
-        if run.epoch <= self.warmup:
+        if run.epoch <= self.warm_epochs(run):
             return {}
         kept = (self.clean.mean(dim=1) > self.threshold).cpu()
         figures = {"labelled": float(kept.float().mean())}
@@ -161,7 +167,7 @@ class DivideMix(Method):
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs | None:
         """As suspicious as the mean of 1 − w by both networks and of 1 − p at the label; before any w, as p has it."""
-        if run.epoch <= self.warmup:
+        if run.epoch <= self.warm_epochs(run):
             return None
         plain = Beliefs.of(predicted, run.data.labels.cpu())
         return Beliefs(predicted, ((1 - self.clean.mean(dim=1).cpu() + plain.suspicion) / 2).clamp(0, 1))

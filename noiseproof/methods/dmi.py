@@ -65,7 +65,7 @@ class DMI(_warmup.WarmsUp):
 
     Args:
         scale: of the loss, above 0; ten times the default ended at chance on digits.
-        warmup: epochs of cross-entropy, at least 1; None: a twentieth of all, at least 5.
+        warmup: epochs of cross-entropy, at least 1; None: a twentieth of all, at least 5, or fewer in a run below 50.
 
     Raises:
         InputError: an argument outside its range.

@@ -47,10 +47,10 @@ class Joint(_warmup.WarmsUp):
 
     L_c + α L_p + β L_e of Tanaka et al. (2018), and their second training.
 
-    Differs from the paper: labels begin to move after a twentieth of the run, at least 5 epochs, where they do in epoch
-    70 of 200, before which a high learning rate kept the network from fitting them. The second training is the last
-    three eighths of the run (120 of 320 epochs), where that is 5 epochs or more, from the initial weights, at the rate
-    that the schedule then has.
+    Differs from the paper: labels begin to move after a twentieth of the run, at least 5 epochs, or a tenth of fewer
+    than 50, where they do in epoch 70 of 200, before which a high learning rate kept the network from fitting them. The
+    second training is the last three eighths of the run (120 of 320 epochs), where that is 5 epochs or more, from the
+    initial weights, at the rate that the schedule then has.
     Differs from the authors' code: the prior is the distribution of the labels given, there uniform; L_c and L_p there
     lack the terms that have no gradient.
 
@@ -58,7 +58,7 @@ class Joint(_warmup.WarmsUp):
         alpha: of L_p, 0 or above. The paper: 1.2 at 70 % symmetric noise, 0.8 and less at less.
         beta: of L_e, 0 or above. The paper: 0.8 and 0.4.
         memory: epochs whose predictions make a label, at least 1. The paper: 10.
-        warmup: epochs before labels move, at least 1; None: a twentieth of all, at least 5.
+        warmup: epochs before labels move, at least 1; None: a twentieth of all, at least 5, or fewer in a run below 50.
 
     Raises:
         InputError: an argument outside its range.

@@ -39,7 +39,8 @@ class MentorNet(_warmup.WarmsUp):
 
     Differs from the paper: the weights are computed by their formula, where it trains a network to imitate them; its
     data-driven MentorNet, which needs examples known to be right or wrong, is not here. The burn-in is a twentieth of
-    the run, at least 5 epochs, in place of a fifth, which is enough to memorise. λ₁ starts at the first percentile.
+    the run, at least 5 epochs, or a tenth of fewer than 50, in place of a fifth, which is enough to memorise. λ₁ starts
+    at the first percentile.
     Differs from the authors' code: there λ₁ starts at 0, and 5 % of the examples are dropped after the burn-in and all
     of them in the last twentieth of the run, which therefore trains nothing; here examples are dropped in the burn-in
     only. As there, λ₂ is 0 until nine tenths of the run are over.
@@ -49,7 +50,7 @@ class MentorNet(_warmup.WarmsUp):
         decay: memory of λ₁, in [0, 1). The authors' code: 0.9 as a function, 0.5 by its command line.
         band: λ₂ of the last tenth of the run, 0 or above. The authors' code: 1.
         warmup: epochs of burn-in, in which every example has the weight 1, at least 1; None: a twentieth of all, at
-            least 5.
+            least 5, or fewer in a run below 50.
         dropout: share of the examples of a batch left out at random in the burn-in, in [0, 1). The authors' code: 0.5.
 
     Raises:

@@ -65,13 +65,14 @@ class PES(_warmup.WarmsUp):
 
     Bai et al. (2021), its form for confident examples; that with a semi-supervised learner is not here.
 
-    Differs from the paper: T₁ is a twentieth of the run, at least 5 epochs, and T₂ and T₃ are shares of it, for 25, 7
-    and 5 of 200 there. Renewed layers get their initial weights back, in place of new ones. They are trained by the
-    run's optimizer and rate, where it has Adam at 1e-4, and predictions are of examples as they are, without views.
+    Differs from the paper: T₁ is a twentieth of the run, at least 5 epochs, or a tenth of fewer than 50, and T₂
+    and T₃ are shares of it, for 25, 7 and 5 of 200 there. Renewed layers get their initial weights back, in place of
+    new ones. They are trained by the run's optimizer and rate, where it has Adam at 1e-4, and predictions are of
+    examples as they are, without views.
     Differs from the authors' code: there T₂ and T₃ are 7 by default.
 
     Args:
-        warmup: T₁, at least 1; None: a twentieth of all epochs, at least 5.
+        warmup: T₁, at least 1; None: a twentieth of all epochs, at least 5, or fewer in a run below 50.
 
     Raises:
         InputError: an argument outside its range, or a network of one layer.

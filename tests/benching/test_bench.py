@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,46 @@ def test_groups_of_the_picture_and_page(records: list[Record], tmp_path: Path) -
     published.publish(records, tmp_path / "small.json")
     again = [json.loads(line) for line in (tmp_path / "small.json").read_text().splitlines()]
     assert Board(again).accuracy()[1][0][1] == "80.0, rank 1.5"
+
+
+def test_of_several_data_sets_each_has_its_tables(records: list[Record], tmp_path: Path) -> None:
+    other = [
+        one | {"cell": one["cell"] | {"source": {"data": "photos/clothes.parquet", "features": "imagenet"}}}
+        for one in records
+        if one["cell"]["noise"] == "none" or one["cell"]["method"] != "gce"
+    ]
+    late = [one | {"cell": one["cell"] | {"budget": "time"}} for one in records]
+    parts = {part.title: part for part in page.sections([*records, *other, *late])}
+    name = "clothes (imagenet)"
+    titles = ["Accuracy", "Ranks", "Regret", "Cost"]
+    titles += [
+        f"{one}, {data}"
+        for data in ("digits", name)
+        for one in ("Accuracy", "Against ce", "Last and best epoch", "Wrong labels")
+    ]
+    titles += [f"{one}, equal processor time" for one in ("Accuracy", "Ranks", "Against ce", "Regret")]
+    assert list(parts) == [*titles, "Settings", "Settings, equal processor time"]
+    whole = {str(row[0]): list(map(str, row)) for row in parts["Accuracy"].rows}
+    assert list(parts["Accuracy"].header) == ["method", "all", "digits", name]
+    assert whole["elr"] == ["elr", "80.0, rank 1.5", "80.0", "80.0"]
+    assert whole["gce"][1:] == ["3 of 4 columns", "70.5", "–"]  # no mean over some of the columns
+    assert list(parts["Accuracy, digits"].header) == ["method", "all", "none", "symmetric:0.4"]
+    assert [row[0] for row in parts["Regret"].rows] == ["ce", "elr"]
+    html = page.write(tmp_path, [*records, *other, *late]).read_text()
+    leads_to_places(html)
+    assert f"## Accuracy, {name}" in (tmp_path / "leaderboard.md").read_text()
+
+
+def leads_to_places(html: str) -> None:
+    """Every link of a page leads to one place of it."""
+    places, links = re.findall(r'id="([^"]+)"', html), set(re.findall(r'href="#([^"]+)"', html))
+    assert len(places) == len(set(places))
+    assert links <= set(places)
+    assert links
+
+
+def test_every_figure_of_the_committed_page_leads_to_its_settings(tmp_path: Path) -> None:
+    leads_to_places(page.write(tmp_path, published.committed()).read_text())
 
 
 def test_criteria_find_the_better_model() -> None:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Run
+from noiseproof.methods import _warmup
 from noiseproof.methods.correction import (
     BackwardCorrection,
     Correction,
@@ -111,19 +112,33 @@ def test_the_anchor_of_a_rare_class_is_one_of_its_examples(make_run: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("epochs", "expected"), [(1, 1), (3, 1), (8, 4), (10, 5), (119, 5), (120, 6), (139, 6), (200, 10)]
+    ("epochs", "expected"),
+    [(1, 1), (3, 1), (4, 2), (29, 2), (30, 3), (49, 4), (50, 5), (119, 5), (120, 6), (139, 6), (200, 10)],
 )
-def test_the_warmup_is_a_twentieth_but_five_epochs_or_half_of_a_short_run(
+def test_the_warmup_is_a_twentieth_but_five_epochs_or_a_tenth_of_a_short_run(
     make_run: Callable[..., Run], epochs: int, expected: int
 ) -> None:
     method = ForwardCorrection()
-    run = make_run(epochs=epochs)
+    run = make_run(epochs=epochs, n=80)
+    run.batch_size = 2  # 40 steps an epoch
     method.start(run)
     for epoch in range(expected + 1):
         assert not method.known
         run.epoch = epoch
         method.before_epoch(run)
     assert method.known
+
+
+@pytest.mark.parametrize(
+    ("epochs", "size", "expected"),
+    [(3, 2, 1), (20, 2, 2), (20, 3, 3), (20, 4, 4), (9, 80, 4), (20, 80, 5), (200, 80, 10)],
+)
+def test_the_warmup_of_a_short_run_has_eighty_steps_but_five_epochs_at_most(
+    make_run: Callable[..., Run], epochs: int, size: int, expected: int
+) -> None:
+    run = make_run(epochs=epochs, n=80)
+    run.batch_size = size
+    assert _warmup.early(run) == expected
 
 
 def test_backward_refuses_a_useless_estimate(make_run: Callable[..., Run]) -> None:

@@ -27,12 +27,9 @@ Train = Callable[..., list[float]]
 NAMES = sorted(registry())
 
 
-SHORT: dict[str, dict[str, int]] = {"dividemix": {"warmup": 2}, "co_teaching_plus": {"agree": 1}}  # in few epochs
-
-
 def make(name: str) -> Method:
     cls = registry()[name]
-    return cls(ELR()) if issubclass(cls, Wrapper) else cls(**SHORT.get(name, {}))  # type: ignore[call-arg]
+    return cls(ELR()) if issubclass(cls, Wrapper) else cls()
 
 
 def test_discovery_finds_the_papers() -> None:
@@ -135,7 +132,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "backward": CORRECTION,
     "ce": {},
     "co_teaching": {"forget_rate": 0.2, "warmup": 10, "exponent": 1.0},
-    "co_teaching_plus": {"forget_rate": 0.2, "warmup": 10, "agree": 20},
+    "co_teaching_plus": {"forget_rate": 0.2, "warmup": 10, "agree": None},
     "cores": {"beta": 2.0, "warmup": None, "consistency": 0.0},
     "crust": {
         "fraction": "auto", "selection": "smallest", "by": "label", "warmup": 5, "every": 1, "weighted": False,
@@ -143,7 +140,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "d2l": {"lam": 5.0, "neighbours": 20, "window": None},
     "decoupling": {"warmup": 2, "least": 0.1},
     "dividemix": {
-        "warmup": 10, "threshold": 0.5, "temperature": 0.5, "alpha": 4.0, "lam_u": 25.0, "ramp": 16.0, "lam_r": 1.0,
+        "warmup": None, "threshold": 0.5, "temperature": 0.5, "alpha": 4.0, "lam_u": 25.0, "ramp": 16.0, "lam_r": 1.0,
         "penalty": 0.0, "views": 2},
     "dmi": {"scale": 0.001, "warmup": None},
     "early_stop": {"criterion": "agreement", "patience": 5},
@@ -162,7 +159,7 @@ DEFAULTS = {  # the papers' values; where docs/methods says so, those that did b
     "pull": {"strength": 0.03},
     "refine": {"m1": 0.0, "m2": 10.0, "sharpness": 0.5, "ramp": 20.0, "views": 1},
     "sce": {"alpha": 0.1, "beta": 1.0, "A": -4.0},
-    "self_adaptive": {"alpha": 0.9, "warmup": None},
+    "self_adaptive": {"alpha": None, "warmup": None},
     "sop": SOP,
     "sop_plus": {**SOP, "consistency": 0.9, "balance": 0.1, "prior": "labels"},
     "t_revision": {"transition": None, "warmup": None, "quantile": None, "lr": 0.01},
@@ -273,11 +270,15 @@ def test_what_methods_say_of_themselves() -> None:
     assert {name for name, one in built.items() if one.num_views == 2} == views
     assert all(one.num_views == 1 for name, one in built.items() if name not in views)
     assert {name for name, one in built.items() if one.plans} == {
-        "auto", "backward", "byol", "cores", "crust", "d2l", "dmi", "elr_plus", "forward", "incv", "joint", "mentornet",
-        "pes", "sane", "self_adaptive", "t_revision",
+        "auto", "backward", "byol", "co_teaching_plus", "cores", "crust", "d2l", "dividemix", "dmi", "elr_plus",
+        "forward", "incv", "joint", "mentornet", "pes", "sane", "self_adaptive", "t_revision",
     }  # fmt: skip
-    for name in ("cores", "dmi", "pes", "self_adaptive"):  # only where the warm-up is theirs to choose
+    for name in ("cores", "dividemix", "dmi", "pes"):  # only where the warm-up is theirs to choose
         assert not build(f"{name}(warmup=2)").plans
+    assert not build("co_teaching_plus(agree=2)").plans
+    assert [build(f"self_adaptive({one})").plans for one in ("warmup=2", "alpha=0.9", "warmup=2, alpha=0.9")] == [
+        True, True, False,
+    ]  # fmt: skip
     assert not build("sop(lr_u=1.0, lr_v=1.0)").plans
     assert build("sop(lr_u=1.0, lr_v='auto')").plans
     assert [name for name, one in built.items() if one.looks_up_labels] == ["left_out"]

@@ -286,14 +286,15 @@ def test_d2l_takes_the_dimension_of_1280_examples_at_most(make_run: MakeRun, mon
         assert asked == [(size, 20) for size in sizes]
 
 
-@pytest.mark.parametrize(("epochs", "window"), [(20, 5), (119, 5), (120, 6), (200, 10)])
+@pytest.mark.parametrize(("epochs", "window"), [(10, 2), (20, 2), (49, 4), (50, 5), (119, 5), (120, 6), (200, 10)])
 def test_d2l_has_windows_of_a_twentieth(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, epochs: int, window: int
 ) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("noiseproof.methods.d2l.turned", lambda one, window: asked.append((len(one), window)))
     monkeypatch.setattr(D2L, "_dimension", lambda self, run: 1.0)
-    run, method = make_run(epochs=epochs), D2L()
+    run, method = make_run(epochs=epochs, n=80), D2L()
+    run.batch_size = 2  # 40 steps an epoch
     method.start(run)
     for run.epoch in range(2 * window + 2):
         method.before_epoch(run)

@@ -346,7 +346,7 @@ def test_a_warmup_must_end(method: str, make_run: Callable[..., Run]) -> None:
 
 def test_agreement_must_end(make_run: Callable[..., Run]) -> None:
     with pytest.raises(InputError, match="agree must be below epochs=6, got 20"):
-        build("co_teaching_plus").start(make_run(num_models=2))
+        build("co_teaching_plus(agree=20)").start(make_run(num_models=2))
 
 
 def test_self_adaptive_believes_its_targets(make_run: Callable[..., Run]) -> None:
