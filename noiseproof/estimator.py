@@ -31,7 +31,7 @@ LINEAR = "mlp(widths=[])"  # multinomial logistic regression
 NETWORKS = {LINEAR: math.inf, "mlp": 40}  # of model="auto", and how many epochs each is given at most: two hidden
 # layers of 256 learn labels by heart in more, logistic regression does not
 METHOD, METHOD_OF_TEXTS = "elr(lam=1)", "left_out"
-CHALLENGER = "elr"  # in the place of METHOD, if clearly better: it waits until a network learns labels by heart
+CHALLENGER = "auto"  # in the place of METHOD, if clearly better, as on digits: it finds out how robust to be
 FOLDS = 3  # to choose between them
 LARGE = 20_000  # rows, from which one of two folds tells enough
 ENOUGH, CLEARLY = 100, 2.0  # held-out rows by which one is given up, and by how many standard errors it is behind
@@ -54,7 +54,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
         method: a method or a stack, e.g. "gce" or "early_stop(elr)"; see `noiseproof methods`. None: "left_out" of
             texts, where a linear network sees thousands of features, if these fit into memory; else "elr(lam=1)",
             weaker than the paper's ELR, of lam=3, which on two unequal classes ends with the larger one everywhere; or
-            "elr", which waits until the network memorises, where that is clearly better, by labels it did not see.
+            "auto", which finds out how noisy the labels are, where that is clearly better, by labels it did not see.
         model: a network by name, or a function that makes one, from features (B, d) to logits (B, K). "auto": logistic
             regression or two hidden layers, whichever tells better what labels are that it did not see, by three folds
             and the noise model of the audit; of texts, logistic regression.
@@ -205,8 +205,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
     def _choose(self, pairs: list[tuple[Any, Any]], data: LabeledData, seed: int) -> tuple[Any, Any]:
         """The network and method that tell best what labels are that they did not see, wrong ones included.
 
-        After each fold those are given up that are clearly behind, and after the first the challenger, unless all
-        others are.
+        After each fold those are given up that are clearly behind, and the challenger where it is not ahead; at the end
+        it is taken only where all others are clearly behind.
         """
         folds, parts = (FOLDS, FOLDS) if len(data) < LARGE else (2, 1)
         fold = _folds(data.labels.numpy(), folds, seed)
@@ -222,7 +222,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 said[at].append(result.run.predict(held_out).numpy())
             labels = np.concatenate([data.labels.numpy()[fold == done] for done in range(part + 1)])
             left = [left[i] for i in _in_the_race([np.concatenate(said[at]) for at in left], labels)]
-            if self.method is None and len(left) > 1:
+            if self.method is None and len(left) > 1 and (part == parts - 1 or pairs[left[0]][1] != CHALLENGER):
                 left = [at for at in left if pairs[at][1] != CHALLENGER]
         return pairs[left[0]]
 

@@ -218,16 +218,26 @@ def test_what_tells_labels_best_is_kept_and_what_is_clearly_behind_is_not() -> N
     assert estimator._in_the_race([poor[:90], good[:90]], given[:90]) == [1, 0]  # too few to give one up
 
 
-@pytest.mark.parametrize(("first", "chosen", "fits"), [([2], 2, 4), ([2, 1, 0], 1, 8), ([2, 0], 0, 4)])
+@pytest.mark.parametrize(
+    ("races", "chosen", "fits"),
+    [
+        ([[2]], 2, 3 + 1),  # alone after the first fold
+        ([[2, 1, 0], [0], []], 2, 3 + 3 + 1),  # ahead, and alone after the second
+        ([[2, 1, 0], [0, 1, 2], [0, 2, 1]], 0, 3 + 3 + 3 + 1),  # ahead of others to the end
+        ([[0, 2], [1, 0]], 0, 3 + 1),  # not ahead
+        ([[1, 2, 0], [1, 0], [1, 0]], 1, 3 + 2 + 2 + 1),  # not ahead of two
+    ],
+)
 def test_the_method_is_chosen_with_the_network(
-    first: list[int], chosen: int, fits: int, monkeypatch: pytest.MonkeyPatch
+    races: list[list[int]], chosen: int, fits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that waits is taken where all others are clearly behind in the first fold, and dropped where not."""
-    asked, pairs = [], [("mlp(widths=[])", "elr(lam=1)"), ("mlp", "elr(lam=1)"), ("mlp", "elr")]
+    """The challenger stays in the race while it is ahead, and is taken where all others are clearly behind."""
+    asked, pairs = [], [("mlp(widths=[])", "elr(lam=1)"), ("mlp", "elr(lam=1)"), ("mlp", "auto")]
     monkeypatch.setattr(
         estimator, "fit", lambda model, data, method, **how: asked.append((model, method)) or fit("mlp", data, **how)
     )
-    monkeypatch.setattr(estimator, "_in_the_race", lambda said, labels: first if len(said) == 3 else [0, 1])
+    left = iter(races)  # by position among those still in the race, the best first
+    monkeypatch.setattr(estimator, "_in_the_race", lambda said, labels: next(left))
     classifier = nf.RobustClassifier(epochs=1, random_state=0).fit(*people(300))
     assert (classifier.model_, classifier.method_) == asked[-1] == pairs[chosen]
     assert (asked[:3], len(asked)) == (pairs, fits)
