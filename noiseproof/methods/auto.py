@@ -57,10 +57,14 @@ SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run hold
 ENOUGH = 50  # held-out examples, at least, to know a noise rate by
 
 
-def log_corrected(log_p: Tensor, label: Tensor, confusion: Tensor) -> Tensor:
-    """log s (B,), Eq. (1), of log p (B, K), label (B,) and U (K, K)."""
-    reached = confusion.T[label].clamp_min(1e-6).log()  # (B, K)
-    return (log_p + reached.to(log_p.dtype)).logsumexp(dim=1)
+def by_label(confusion: Tensor) -> Tensor:
+    """Tᵀ or Uᵀ (K, K), a row for each label; no label is impossible."""
+    return confusion.T.clamp_min(1e-6)
+
+
+def log_corrected(log_p: Tensor, label: Tensor, log_reached: Tensor) -> Tensor:
+    """log s (B,), Eq. (1), of log p (B, K), label (B,) and the logarithm of `by_label(U)` (K, K)."""
+    return (log_p + log_reached[label].to(log_p.dtype)).logsumexp(dim=1)
 
 
 def auto_loss(log_s: Tensor, q: float) -> Tensor:
@@ -93,8 +97,8 @@ def uneven(transition: np.ndarray) -> np.ndarray:
 
 
 def refined(mean: Tensor, reached: Tensor) -> Tensor:
-    """t (B, K), Eq. (5), of running means m (B, K), 0 where never visited, and the rows (B, K) of Tᵀ at the labels."""
-    joint = ((mean + 1e-6) * reached.clamp_min(1e-6)).square()
+    """t (B, K), Eq. (5), of running means m (B, K), 0 where never visited, and the rows of `by_label(T)` (B, K)."""
+    joint = ((mean + 1e-6) * reached).square()
     return joint / joint.sum(dim=1, keepdim=True)
 
 
@@ -119,6 +123,8 @@ class Plan(NamedTuple):
     q: float
     part: float  # of a batch that are mixtures
     shares: Tensor | None  # π; None as long as there are none
+    log_reached: Tensor  # the logarithm of `by_label(U)`
+    reached: Tensor  # `by_label(T)`
 
 
 class Auto(Method):
@@ -217,15 +223,16 @@ class Auto(Method):
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
+        tables = by_label(self.confusion).log(), by_label(self.transition)
         if not self.begun or run.epoch < BEGIN * run.epochs:
-            return Plan(self.q, 0.0, None)
+            return Plan(self.q, 0.0, None, *tables)
         part = 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q
-        return Plan(self.q, part, class_shares(self.transition, run.data.labels.to(self.transition.device)))
+        return Plan(self.q, part, class_shares(self.transition, run.data.labels.to(self.transition.device)), *tables)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self._plan is None:
             self._plan = self._planned(run)
-        q, part, shares = self._plan
+        q, part, shares, log_reached, reached = self._plan
         mixed, inputs = round(part * batch.size), batch.views[0]
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
@@ -233,13 +240,14 @@ class Auto(Method):
             inputs = torch.cat([inputs[:plain], lam * inputs[plain:] + (1 - lam) * inputs[:mixed]])[batch.own]
         log_p = batch.gather(checks.single(run.model(inputs)).log_softmax(dim=1))  # (size, K)
         whole = batch.gathered()  # Eq. (3) is of all examples: each process keeps every row
-        at, p = whole.index[:plain], log_p[:plain].detach().float().exp()
-        self.mean[at] = self.mean[at].lerp(p, 1 - MEMORY[shares is not None])
-        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.confusion), q)  # (plain,)
+        mean = self.mean[whole.index]  # (size, K)
+        mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[shares is not None])
+        self.mean[whole.index] = mean
+        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], log_reached), q)  # (plain,)
         if whole.weight is not None:
             each = each * whole.weight[:plain]
         if mixed:
-            target = refined(self.mean[whole.index], self.transition.T[whole.label])  # (size, K)
+            target = refined(mean, reached[whole.label])  # (size, K)
             if whole.weight is not None:
                 target = target * whole.weight[:, None]
             target = lam * target[plain:] + (1 - lam) * target[:mixed]  # (mixed, K)

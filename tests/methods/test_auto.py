@@ -19,6 +19,7 @@ from noiseproof.methods.auto import (
     ENOUGH,
     Auto,
     auto_loss,
+    by_label,
     class_shares,
     log_corrected,
     mixture_loss,
@@ -36,7 +37,7 @@ def test_loss_and_gradient(q: float) -> None:
     logits = (3 * torch.randn(6, 4, dtype=torch.float64)).requires_grad_()
     label = torch.tensor([0, 1, 2, 3, 3, 0])
     T = torch.softmax(torch.randn(4, 4, dtype=torch.float64) + 3 * torch.eye(4), dim=1)
-    ours = auto_loss(log_corrected(logits.log_softmax(dim=1), label, T), q)
+    ours = auto_loss(log_corrected(logits.log_softmax(dim=1), label, by_label(T).log()), q)
     slow = reference.loss(logits, label, T, q)
     torch.testing.assert_close(ours, slow)
     weight = torch.linspace(1, 2, 6, dtype=torch.float64)
@@ -48,7 +49,7 @@ def test_loss_and_gradient(q: float) -> None:
 def test_at_first_it_is_cross_entropy() -> None:
     torch.manual_seed(0)
     logits, label = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
-    found = auto_loss(log_corrected(logits.log_softmax(dim=1), label, torch.eye(3)), 0.0)
+    found = auto_loss(log_corrected(logits.log_softmax(dim=1), label, by_label(torch.eye(3)).log()), 0.0)
     ce = torch.nn.functional.cross_entropy(logits, label, reduction="none")
     torch.testing.assert_close(found, ce, atol=1e-4, rtol=1e-4)  # T is not below 1e-6
 
@@ -266,7 +267,9 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
 
 def test_no_label_is_impossible_and_not_all_are_wrong() -> None:
     log_p = torch.tensor([[1e-12, 1 - 1e-12, 1e-13]], dtype=torch.float64).log()
-    assert float(log_corrected(log_p, torch.tensor([0]), torch.eye(3))) == pytest.approx(np.log(1e-6), abs=1e-4)
+    assert float(log_corrected(log_p, torch.tensor([0]), by_label(torch.eye(3)).log())) == pytest.approx(
+        np.log(1e-6), abs=1e-4
+    )
     right = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
     found = raised(right, np.array([0, 0, 2]), 0.99)
     assert 1 - found[[0, 1, 2], [0, 0, 2]].mean() == pytest.approx(0.95, abs=1e-6)
@@ -299,7 +302,7 @@ def test_refined_labels_are_those_of_bayes_squared() -> None:
     mean[4] = 0  # never visited: by T alone
     label = torch.tensor([0, 1, 2, 2, 1, 0])
     slow = reference.refined(mean.tolist(), label.tolist(), T.tolist())
-    np.testing.assert_allclose(refined(mean, T.T[label]), slow, rtol=1e-9)
+    np.testing.assert_allclose(refined(mean, by_label(T)[label]), slow, rtol=1e-9)
     np.testing.assert_allclose(slow[4], (T[:, 1].square() / T[:, 1].square().sum()).numpy(), rtol=1e-9)
 
 
