@@ -121,10 +121,8 @@ class Plan(NamedTuple):
     """What an epoch's steps go by: numbers, so that no step waits for the device to tell."""
 
     q: float
+    taught: bool  # whether Eqs. (5) to (7) have begun
     part: float  # of a batch that are mixtures
-    shares: Tensor | None  # π; None as long as there are none
-    log_reached: Tensor  # the logarithm of `by_label(U)`
-    reached: Tensor  # `by_label(T)`
 
 
 class Auto(Method):
@@ -153,6 +151,9 @@ class Auto(Method):
     rate: Tensor
     best: Tensor
     begun: Tensor
+    shares: Tensor
+    reached: Tensor
+    log_reached: Tensor
 
     def start(self, run: Run) -> None:
         self._plan: Plan | None = None
@@ -167,6 +168,10 @@ class Auto(Method):
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
         self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
+        # what follows of these in each epoch: π, `by_label(T)`, and the logarithm of `by_label(U)`
+        self.register_buffer("shares", torch.zeros(K), persistent=False)
+        self.register_buffer("reached", torch.zeros(K, K), persistent=False)
+        self.register_buffer("log_reached", torch.zeros(K, K), persistent=False)
 
     @property
     def q(self) -> float:
@@ -223,16 +228,17 @@ class Auto(Method):
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
-        tables = by_label(self.confusion).log(), by_label(self.transition)
+        self.log_reached.copy_(by_label(self.confusion).log())
         if not self.begun or run.epoch < BEGIN * run.epochs:
-            return Plan(self.q, 0.0, None, *tables)
-        part = 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q
-        return Plan(self.q, part, class_shares(self.transition, run.data.labels.to(self.transition.device)), *tables)
+            return Plan(self.q, False, 0.0)
+        self.reached.copy_(by_label(self.transition))
+        self.shares.copy_(class_shares(self.transition, run.data.labels.to(self.transition.device)))
+        return Plan(self.q, True, 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self._plan is None:
             self._plan = self._planned(run)
-        q, part, shares, log_reached, reached = self._plan
+        q, taught, part = self._plan
         mixed, inputs = round(part * batch.size), batch.views[0]
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
@@ -241,22 +247,22 @@ class Auto(Method):
         log_p = batch.gather(checks.single(run.model(inputs)).log_softmax(dim=1))  # (size, K)
         whole = batch.gathered()  # Eq. (3) is of all examples: each process keeps every row
         mean = self.mean[whole.index]  # (size, K)
-        mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[shares is not None])
+        mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[taught])
         self.mean[whole.index] = mean
-        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], log_reached), q)  # (plain,)
+        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.log_reached), q)  # (plain,)
         if whole.weight is not None:
             each = each * whole.weight[:plain]
         if mixed:
-            target = refined(mean, reached[whole.label])  # (size, K)
+            target = refined(mean, self.reached[whole.label])  # (size, K)
             if whole.weight is not None:
                 target = target * whole.weight[:, None]
             target = lam * target[plain:] + (1 - lam) * target[:mixed]  # (mixed, K)
             each = torch.cat([each, mixture_loss(log_p[plain:], target.to(log_p.dtype), q / 2)])
         loss = each.mean()
-        if shares is None or whole.weight is not None:
+        if not taught or whole.weight is not None:
             return loss
         log_mean = log_p.logsumexp(dim=0) - math.log(batch.size)  # (K,)
-        return loss - BALANCE * q / Q * (shares.to(log_p.dtype) * log_mean).sum()  # Eq. (7)
+        return loss - BALANCE * q / Q * (self.shares.to(log_p.dtype) * log_mean).sum()  # Eq. (7)
 
     def figures(self, run: Run) -> dict[str, float]:
         return {"noise_estimate": float(self.rate), "robustness": self.q}

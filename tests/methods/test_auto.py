@@ -382,7 +382,7 @@ def test_it_mixes_once_the_noise_is_known_and_three_tenths_are_over(
     method.begun.fill_(begun)
     plan = method._planned(run)
     assert plan.part == pytest.approx(part)
-    assert (plan.shares is None) is (part == 0)
+    assert plan.taught is (part > 0)
 
 
 def test_tokens_are_not_mixed(make_run: MakeRun) -> None:
@@ -391,4 +391,4 @@ def test_tokens_are_not_mixed(make_run: MakeRun) -> None:
     run.data = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
     plan = method._planned(run)
     assert plan.part == 0
-    assert plan.shares is not None
+    assert plan.taught
