@@ -14,7 +14,7 @@ from noiseproof import methods
 from noiseproof.data import augment
 from noiseproof.errors import InputError
 from noiseproof.method import Batch, Method, Wrapper
-from noiseproof.methods import waking
+from noiseproof.methods import auto, waking
 from noiseproof.runs import checkpoint
 from noiseproof.runs.folder import CHECKPOINT
 from noiseproof.runs.result import FitResult
@@ -155,10 +155,22 @@ def test_training_lowers_the_loss_of_a_batch(digits, method):
 
 @pytest.mark.parametrize("method", ALL)
 def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
-    whole = train(digits, method, out=tmp_path / "whole", augment=augment.RandomCrop(padding=1))
+    killed_and_resumed(digits, method, tmp_path)
+
+
+def test_auto_is_resumed_while_it_mixes(digits, tmp_path, monkeypatch):
+    """With enough held out to know the noise by, and soon sure of it: above it is cross-entropy."""
+    monkeypatch.setattr(auto, "SLOPE", 100.0)
+    whole = killed_and_resumed(digits, "auto", tmp_path, val=0.3, epochs=8)
+    assert whole.method._plan.part > 0.1
+
+
+def killed_and_resumed(digits, method, tmp_path, **more):
+    """The run that was not killed, after another that was has been compared with it."""
+    whole = train(digits, method, out=tmp_path / "whole", augment=augment.RandomCrop(padding=1), **more)
     total = whole.run.step
     rng = random.Random(method)
-    killed, options = tmp_path / "killed", {"checkpoint_steps": 3, "augment": augment.RandomCrop(padding=1)}
+    killed, options = tmp_path / "killed", {"checkpoint_steps": 3, "augment": augment.RandomCrop(padding=1)} | more
     with pytest.raises(Killed):
         train(digits, method, out=killed, progress=KillAt(rng.randrange(1, total)), **options)
     second = rng.randrange(1, total)
@@ -172,6 +184,7 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
     assert_same(resumed.run.models.state_dict(), whole.run.models.state_dict())
     assert_same(resumed.method.state_dict(), whole.method.state_dict())
     assert torch.equal(resumed.beliefs.suspicion, whole.beliefs.suspicion)
+    return whole
 
 
 class InterruptIn(Silent):

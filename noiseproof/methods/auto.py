@@ -30,8 +30,10 @@ what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/
     ℓ̃ = Σ_k t̃_k (1 − p_k(x̃)^(q/2)) / (q/2)             in the place of (1)                                    (6)
     L = mean of ℓ and ℓ̃ − ρ/2 Σ_k π_k log p̄_k,          p̄ the mean of p over the batch                         (7)
 
-π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where there is no noise, or
-where the network is sure of nobody, ε is next to 0, next to nothing is mixed and the loss is next to cross-entropy.
+π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where a network that knows
+its classes finds no noise, ε is next to 0, next to nothing is mixed and the loss is next to cross-entropy. A network
+that has learned little is another matter: what it errs in is taken for noise, and it is held back
+(docs/methods/auto.md).
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def log_corrected(log_p: Tensor, label: Tensor, log_reached: Tensor) -> Tensor:
 
 
 def auto_loss(log_s: Tensor, q: float) -> Tensor:
-    """ℓ (B,), Eq. (1), of log s (B,)."""
+    """(1 − s^q) / q of log s, of any shape: ℓ of Eq. (1), and of each class in Eq. (6)."""
     return -log_s if q < 1e-3 else -torch.expm1(q * log_s) / q
 
 
@@ -104,8 +106,7 @@ def refined(mean: Tensor, reached: Tensor) -> Tensor:
 
 def mixture_loss(log_p: Tensor, target: Tensor, q: float) -> Tensor:
     """ℓ̃ (B,), Eq. (6), of log p (B, K), t̃ (B, K) and q/2; cross-entropy for q = 0."""
-    each = -log_p if q < 1e-3 else -torch.expm1(q * log_p) / q
-    return (target * each).sum(dim=1)
+    return (target * auto_loss(log_p, q)).sum(dim=1)
 
 
 def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
@@ -131,7 +132,8 @@ class Auto(Method):
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
     audit's noise model of held-out examples, and then mixtures of examples with refined labels beside it: Eqs. (1) to
     (7) of methods/auto.py. Where the run holds out none (`val`), it leaves out a tenth of the training examples in the
-    first half of the epochs. Tokens are not mixed; examples with weights are not balanced by classes.
+    first half of the epochs. Tokens are not mixed; examples with weights are not balanced by classes. Not for networks
+    that learn slowly, e.g. of a few photos: it ends far below cross-entropy there (docs/methods/auto.md).
 
     Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
     whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
@@ -271,5 +273,5 @@ class Auto(Method):
         labels = run.data.labels.cpu()
         mean = self.mean.cpu()
         said = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean, predicted)  # (n, K)
-        joint = said * self.transition.cpu().T[labels].clamp_min(1e-6)
+        joint = said * by_label(self.transition.cpu())[labels]
         return Beliefs.of(joint / joint.sum(dim=1, keepdim=True), labels)

@@ -18,7 +18,7 @@ from noiseproof.coreset import parts
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.errors import InputError
 from noiseproof.method import Batch
-from noiseproof.methods import waking
+from noiseproof.methods import auto, waking
 from noiseproof.runs.result import FitResult
 from noiseproof.training.batches import Piece
 from noiseproof.training.fit import fit
@@ -216,6 +216,17 @@ def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path, monkeypatch: 
     assert not train("elr", **both)[0].run.history[-1]["awake"]
     names = ["sop", "sop_plus", "elr"]
     assert compare(names, tmp_path, both=both) == [{}] * 3
+
+
+def test_mixtures_of_auto_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With enough held out to know the noise by, and soon sure of it: in the runs above it is cross-entropy."""
+    monkeypatch.setattr(auto, "SLOPE", 100.0)
+    both = {"val": 0.4, "epochs": 8}
+    method = train("auto", **both)[0].method
+    assert isinstance(method, auto.Auto)
+    assert method._plan is not None
+    assert method._plan.part > 0.1
+    assert compare(["auto"], tmp_path, both=both) == [{}] * 3
 
 
 def test_rows_in_parts_are_those_that_all_hold(tmp_path: Path) -> None:
