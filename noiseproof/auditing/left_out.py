@@ -33,13 +33,23 @@ _LARGEST = 0.999  # of h: an example that alone decides what is said of it is no
 
 def evidence(features: np.ndarray, labels: np.ndarray, num_classes: int, seed: int = 0) -> list[np.ndarray]:
     """Out-of-sample class probabilities (n, K) float32 by features (n, F): of the regression, and of the neighbours."""
+    x, value = components(features)
+    said = as_probability(scores(x, value, labels, num_classes))
+    return [said, votes(near(x[:, -LEADING:], seed), labels, num_classes)]
+
+
+def said(features: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Those of the regression alone."""
+    return as_probability(scores(*components(features), labels, num_classes))
+
+
+def components(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, F), standardised, in their eigenvectors (n, r), the last the largest, and the variances (r,)."""
     x = np.asarray(features, np.float32)
     x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-6)
     F = x.shape[1]
     value, vector = eigh(x.T @ x / len(x), subset_by_index=(max(F - KEPT, 0), F - 1))  # (r,), (F, r), rising
-    x = x @ vector  # in the eigenvectors, where (1) is a division
-    said = as_probability(scores(x, np.maximum(value, 0), labels, num_classes))
-    return [said, votes(near(x[:, -LEADING:], seed), labels, num_classes)]
+    return x @ vector, np.maximum(value, 0)  # where Eq. (1) is a division
 
 
 def leading(x: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,21 +6,18 @@ With p_i (K,) what the network says of example i, y_i its label, U (K, K) the co
 
 This is the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the
 label (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is
-unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. After an epoch, from examples that are not trained on:
+unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. After 1, 2, 4, … epochs, in the first half of the run,
+it asks what the other examples say of each label: a ridge regression of the labels on what the head of the network is
+given, in closed form, which leaves each example out (auditing/left_out.py). Of these predictions the audit's noise
+model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i. Once at
+least 15 % of the examples have a class of r_ik ≥ 0.9, the network knows its classes, and, once for all,
 
-    ε = the share of wrong labels among them, by the audit's noise model (auditing/posterior.py)
-    q = min(0.7, 4 ε)                                                                                          (2)
-
-As soon as their agreement with the network rises by no more than its standard error, the network has learned what the
-labels have in common, and what comes next is learned by heart. From then on T (K, K), the chance that a class carries a
-label, is the noise model's, of the running mean of what the network said of the training examples, with such odds that
-the share ε of their labels is wrong, too:
-
-    T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)                                                                (3)
+    ε = the mean of P(right ≠ y_i | x_i, y_i),   q = min(0.7, 4 ε)                                             (2)
+    T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)         the chance (K, K) that a class carries a label         (3)
     U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
-(2) to (4) are done again after 1, 2, 4, … epochs, in the first half of the run.
+A network that never knows its classes has nothing to tell noise by: it stays with cross-entropy.
 
 With T known, and three tenths of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
 what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
@@ -30,10 +27,8 @@ what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/
     ℓ̃ = Σ_k t̃_k (1 − p_k(x̃)^(q/2)) / (q/2)             in the place of (1)                                    (6)
     L = mean of ℓ and ℓ̃ − ρ/2 Σ_k π_k log p̄_k,          p̄ the mean of p over the batch                         (7)
 
-π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where a network that knows
-its classes finds no noise, ε is next to 0, next to nothing is mixed and the loss is next to cross-entropy. A network
-that has learned little is another matter: what it errs in is taken for noise, and it is held back
-(docs/methods/auto.md).
+π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where there is no noise, ε
+is next to 0, next to nothing is mixed and the loss is next to cross-entropy.
 """
 
 from __future__ import annotations
@@ -43,20 +38,20 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
-from noiseproof import checks
-from noiseproof.auditing import posterior
+from noiseproof import checks, distributed
+from noiseproof.auditing import left_out, posterior
 from noiseproof.data.packing import Packed
-from noiseproof.method import Batch, Beliefs, Method, Run, Selection
+from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.models.parts import given_to_head
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
 BEGIN, PART, ALPHA, BALANCE = 0.3, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
-SHARE, MOST = 0.1, 5000  # of the training examples, held out where the run holds out none; how many at most
-ENOUGH = 50  # held-out examples, at least, to know a noise rate by
+SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
+ENOUGH, MOST = 500, 20_000  # examples, at least, to know noise by; that are asked about, at most
 
 
 def by_label(confusion: Tensor) -> Tensor:
@@ -74,20 +69,11 @@ def auto_loss(log_s: Tensor, q: float) -> Tensor:
     return -log_s if q < 1e-3 else -torch.expm1(q * log_s) / q
 
 
-def raised(right: np.ndarray, labels: np.ndarray, rate: float) -> np.ndarray:
-    """P(right | x, given) (n, K) with such odds that the share `rate` of the labels (n,) is wrong, if it finds fewer.
-
-    Predictions of examples that were trained on agree with their labels more often than they should.
-    """
-    at = np.arange(len(labels))
-    wrong = np.clip(1 - right[at, labels].astype(np.float64), 1e-9, 1 - 1e-9)
-    if wrong.mean() >= min(rate, 0.95):
-        return right
-    odds = wrong / (1 - wrong)
-    log_factor = brentq(lambda x: (odds / (odds + np.exp(-x))).mean() - min(rate, 0.95), 0, 40)
-    right = right.copy()
-    right[at, labels] /= np.exp(log_factor)
-    return right / right.sum(axis=1, keepdims=True)
+def found_transition(right: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """T (K, K), Eq. (3), of P(right | x, given) (n, K) and labels (n,)."""
+    joint = np.full((right.shape[1],) * 2, 1e-6)
+    np.add.at(joint, labels, right)  # labels by right classes
+    return (joint / joint.sum(axis=0)).T.astype(np.float32)
 
 
 def uneven(transition: np.ndarray) -> np.ndarray:
@@ -130,14 +116,14 @@ class Auto(Method):
     """Cross-entropy that turns as robust as the labels are noisy, to the noise that it sees; nothing to choose.
 
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
-    audit's noise model of held-out examples, and then mixtures of examples with refined labels beside it: Eqs. (1) to
-    (7) of methods/auto.py. Where the run holds out none (`val`), it leaves out a tenth of the training examples in the
-    first half of the epochs. Tokens are not mixed; examples with weights are not balanced by classes. Not for networks
-    that learn slowly, e.g. of a few photos: it ends far below cross-entropy there (docs/methods/auto.md).
+    audit's noise model of what the other examples say of each label, and then mixtures of examples with refined labels
+    beside it: Eqs. (1) to (7) of methods/auto.py. Tokens are not mixed; examples with weights are not balanced by
+    classes. A network that does not get to know its classes, e.g. of a few photos, is left to cross-entropy.
 
     Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
     whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
-    in that of a mixture of losses; partners are the examples that lead the batch.
+    in that of a mixture of losses; partners are the examples that lead the batch. DivideMix holds its predictions to
+    equal classes, `auto` to the classes that its T finds.
     """
 
     name = "auto"
@@ -146,12 +132,10 @@ class Auto(Method):
     plans = True  # it looks in the first half of them
 
     mean: Tensor
-    said: Tensor
-    held: Tensor
+    asked: Tensor
     transition: Tensor
     confusion: Tensor
     rate: Tensor
-    best: Tensor
     begun: Tensor
     shares: Tensor
     reached: Tensor
@@ -160,15 +144,12 @@ class Auto(Method):
     def start(self, run: Run) -> None:
         self._plan: Plan | None = None
         n, K = len(run.data), run.num_classes
-        count = len(run.val) if run.val is not None else min(MOST, int(SHARE * n))
-        rows = torch.randperm(n, generator=run.generator)[:count] if run.val is None else torch.empty(0)
+        some = torch.randperm(n, generator=run.generator)[:MOST].sort().values if n > MOST else torch.arange(n)
         self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
-        self.register_buffer("held", rows.sort().values.long())  # (m,) training examples left out, if any
-        self.register_buffer("said", torch.zeros(count, K))  # sums over epochs, of `held`; else `told` before the first
+        self.register_buffer("asked", some)  # (m,) the examples that noise is told by
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
-        self.register_buffer("best", torch.zeros(()))  # agreement with held-out labels
         self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
         # what follows of these in each epoch: π, `by_label(T)`, and the logarithm of `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
@@ -179,54 +160,28 @@ class Auto(Method):
     def q(self) -> float:
         return min(Q, SLOPE * float(self.rate))  # Eq. (2)
 
-    def before_epoch(self, run: Run) -> Selection | None:
+    def before_epoch(self, run: Run) -> None:
         self._plan = None
-        if 2 * run.epoch > run.epochs or len(self.said) < ENOUGH:
-            return None
-        if run.epoch > 0:
+        power_of_two = run.epoch > 0 and run.epoch & (run.epoch - 1) == 0
+        if power_of_two and 2 * run.epoch <= run.epochs and not self.begun and len(run.data) >= ENOUGH:
             self._look(run)
-        elif run.val is not None:
-            self.said.copy_(run.told["val"])
-        if run.val is not None or 2 * run.epoch == run.epochs:
-            return None
-        trained = torch.ones(len(run.data), dtype=torch.bool)
-        trained[self.held.cpu()] = False
-        return Selection(trained.nonzero()[:, 0])
 
     def _look(self, run: Run) -> None:
-        """After an epoch: what the network says of examples it was not trained on, and what follows."""
-        if run.val is not None:  # the loop has asked already
-            labels, agreement = run.val.labels, run.history[-1]["val_accuracy"]
-            said = run.told["val"] - self.said.cpu()
-        else:
-            held = self.held.cpu()
-            labels, now = run.data.labels[held], run.predict(index=held)
-            agreement = float((now.argmax(dim=1) == labels).float().mean())
-            self.said += now.to(self.said)
-            said = self.said.cpu()
-        error = (agreement * (1 - agreement) / len(labels)) ** 0.5
-        if not self.begun and agreement < float(self.best) + error:
-            self.begun.fill_(run.epoch)
-        self.best.fill_(max(agreement, float(self.best)))
-        since = run.epoch - int(self.begun) + 1 if self.begun else run.epoch
-        if since & (since - 1):  # no power of two
+        """After an epoch: what the other examples say of each label, and, where they know enough, what follows."""
+        rows = self.asked.cpu()
+        labels, sizes = run.data.labels[rows].numpy(), distributed.sizes_of(len(rows))
+        own = given_to_head(run.model, run.normalize, run.data, run.device, rows[distributed.own_part(sizes)])
+        x = distributed.gather(own, sizes).numpy()  # (m, F)
+        said = left_out.said(x, labels, run.num_classes)  # (m, K)
+        model = posterior.fit(labels, [said])
+        if (model.right([said]).max(axis=1) >= SURE).mean() < KNOWN:
             return
-        mean, given = (said / run.epoch).numpy(), labels.numpy()
-        self.rate.fill_(float(posterior.fit(given, [mean]).wrong([mean], given).mean()))
-        if self.begun:
-            found = self._transition(run)
-            self.transition.copy_(torch.from_numpy(found))
-            self.confusion.copy_(torch.from_numpy(uneven(found)))
-
-    def _transition(self, run: Run) -> np.ndarray:
-        """T (K, K), Eq. (3)."""
-        visited = (self.mean.sum(dim=1) > 0).cpu()
-        said = (self.mean / self.mean.sum(dim=1, keepdim=True)).cpu()[visited].numpy()
-        labels = run.data.labels.cpu()[visited].numpy()
-        right = raised(posterior.fit(labels, [said]).posterior([said], labels), labels, float(self.rate))  # (n, K)
-        joint = np.full(self.transition.shape, 1e-6)
-        np.add.at(joint, labels, right)  # labels by right classes
-        return (joint / joint.sum(axis=0)).T.astype(np.float32)  # Eq. (3)
+        right = model.posterior([said], labels)  # (m, K)
+        found = found_transition(right, labels)
+        self.rate.fill_(1 - float(right[np.arange(len(labels)), labels].mean()))  # Eq. (2)
+        self.transition.copy_(torch.from_numpy(found))
+        self.confusion.copy_(torch.from_numpy(uneven(found)))
+        self.begun.fill_(run.epoch)
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
@@ -247,7 +202,7 @@ class Auto(Method):
             inputs = batch.gather(inputs)
             inputs = torch.cat([inputs[:plain], lam * inputs[plain:] + (1 - lam) * inputs[:mixed]])[batch.own]
         log_p = batch.gather(checks.single(run.model(inputs)).log_softmax(dim=1))  # (size, K)
-        whole = batch.gathered()  # Eq. (3) is of all examples: each process keeps every row
+        whole = batch.gathered()  # partners in Eq. (6) are of all processes: each keeps every row
         mean = self.mean[whole.index]  # (size, K)
         mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[taught])
         self.mean[whole.index] = mean
@@ -270,8 +225,7 @@ class Auto(Method):
         return {"noise_estimate": float(self.rate), "robustness": self.q}
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
-        labels = run.data.labels.cpu()
-        mean = self.mean.cpu()
+        labels, mean = run.data.labels.cpu(), self.mean.cpu()
         said = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean, predicted)  # (n, K)
-        joint = said * by_label(self.transition.cpu())[labels]
+        joint = said * by_label(self.transition.cpu())[labels] if self.begun else said
         return Beliefs.of(joint / joint.sum(dim=1, keepdim=True), labels)

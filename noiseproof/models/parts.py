@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from noiseproof.errors import InputError
 from noiseproof.models.backbone import Backbone
+from noiseproof.models.inference import predictions
+
+if TYPE_CHECKING:
+    from noiseproof.data import LabeledData
+
+MOST_FEATURES = 2048  # that a head may be given to be told by them
 
 
 def head_of(network: nn.Module) -> list[nn.Module]:
@@ -47,6 +55,31 @@ def split(networks: Iterable[nn.Module]) -> tuple[list[nn.Parameter], list[nn.Pa
             raise InputError(f"{type(network).__name__} is all head: there is no backbone below its last layer")
         below, heads = below + rest, heads + own
     return below, heads
+
+
+def given_to_head(
+    network: nn.Module,
+    normalize: Callable[[Tensor], Tensor],
+    data: LabeledData,
+    device: torch.device,
+    index: Tensor,
+) -> Tensor:
+    """What the head of a network is given of the rows `index` (n,) of a data set: features (n, F), on the CPU.
+
+    The logarithms of its predictions (n, K), where that is no vector of at most `MOST_FEATURES` numbers.
+    """
+    seen: list[Tensor] = []
+    found = []
+    hook = head_of(network)[0].register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[:1]))
+    try:
+        for rows, probability in predictions(nn.ModuleList([network]), normalize, data, device, index):
+            x = seen[-1] if seen else probability
+            fits = x.shape[0] == len(rows) and x.ndim == 2 and x.shape[1] <= MOST_FEATURES
+            found.append(x.float().cpu() if seen and fits else probability.clamp_min(1e-12).log())
+            seen.clear()
+    finally:
+        hook.remove()
+    return torch.cat(found)
 
 
 def freeze_backbone(network: nn.Module) -> None:
