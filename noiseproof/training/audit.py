@@ -112,7 +112,7 @@ def audit(
     elif training:
         raise InputError(f"{next(iter(training))} is a setting of training; pass a model too, or leave it out")
     K = evidence[0].shape[1] if evidence else len(names) or int(labels.max()) + 1
-    if K < 2 or len(np.unique(labels)) < 2:
+    if K < 2 or labels.min() == labels.max():
         raise InputError("all labels are of one class, so there is nothing to compare; pass labels of two or more")
     if names and len(names) != K:
         raise InputError(f"there are {len(names)} class names for {K} classes; give one for each column")

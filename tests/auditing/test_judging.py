@@ -49,8 +49,8 @@ def test_the_bound_by_hand() -> None:
     np.testing.assert_allclose(found, first)
     sharp = judging.Bound(T, 1.0, 6.0)
     others = [
-        (M / m) ** 12 * (2 * (0.15 / 0.8) ** 6 * c + (own / 0.8) ** 6 * T[y, y]) / T[0, y]
-        for y, own, c in ((1, 0.15, 0.3), (2, 0.05, 0.3))
+        (M / m) ** 12 * (2 * (rest / 0.8) ** 6 * c + (own / 0.8) ** 6 * T[y, y]) / T[0, y]
+        for y, own, rest, c in ((1, 0.15, 0.05, 0.3), (2, 0.05, 0.15, 0.3))
     ]
     found = np.array([sharp(p.copy(), np.array([y]))[1][0] for y in (1, 2)])
     np.testing.assert_allclose(found, np.minimum(others, 1))
