@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from threading import local
 
 from threadpoolctl import ThreadpoolController
 
 _BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
+_here = local()  # busy: whether this is one of the threads below
 
 
 def blocks(n: int, width: int) -> Iterator[slice]:
@@ -20,12 +22,21 @@ def blocks(n: int, width: int) -> Iterator[slice]:
 
 
 def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
-    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised."""
+    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised.
+
+    Of work that is itself done in these threads, a block after the other: the cores are busy.
+    """
     every = list(blocks(n, width))
-    if len(every) == 1:
-        return work(every[0])
-    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:  # our threads, or BLAS's, not both
+    if len(every) == 1 or getattr(_here, "busy", False):
+        for rows in every:
+            work(rows)
+        return
+    with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=_begin) as pool:  # BLAS's, or ours
         list(pool.map(work, every))
+
+
+def _begin() -> None:
+    _here.busy = True
 
 
 @contextmanager
