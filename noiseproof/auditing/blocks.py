@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from threading import local
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 _BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
@@ -31,12 +32,22 @@ def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
         for rows in every:
             work(rows)
         return
+    _keep_pages()
     with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=_begin) as pool:  # BLAS's, or ours
         list(pool.map(work, every))
 
 
 def _begin() -> None:
     _here.busy = True
+
+
+@cache
+def _keep_pages() -> None:
+    """Let what one block frees serve the next, where glibc allocates: it keeps what is smaller than the largest freed.
+
+    Otherwise the first large audit has four times the page faults of the next ones, 44,000 for a million labels.
+    """
+    np.empty(2**24, np.uint8)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def best_f1(p: np.ndarray) -> np.ndarray:
         half = chosen.sum() / (len(chosen) + whole)
         fewer = chosen[chosen > half]
         if len(fewer) == len(chosen):
-            return (p >= LEAST) & (p > half)
+            return p >= chosen.min()
         chosen = fewer
 
 

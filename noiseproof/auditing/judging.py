@@ -39,13 +39,16 @@ class Bound:
 
     def __call__(self, p: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The likeliest class (B,) by predictions (B, K), all above 0, which it changes; and the bound (B,)."""
+        assert p.flags.c_contiguous
         others, e = p.shape[1] - 1, self.a * self.b
-        own, best = _taken(p, labels), p.argmax(axis=1)
-        rest = _taken(p, best)
+        own, t = _taken(p, labels), labels.copy()
+        rest = _largest(p)
         top, differs = np.maximum(own, rest).astype(np.float64), rest > own  # powers up to 90 of these; t ≠ y
         left = p[differs]
-        rest[differs] = _taken(left, left.argmax(axis=1))
-        t, own, rest = np.where(differs, best, labels), differs * own / top, rest / top
+        t[differs] = best = left.argmax(axis=1)
+        _taken(left, best)
+        rest[differs] = _largest(left)
+        own, rest = differs * own / top, rest / top
         least = 1 + others * np.maximum(own, rest) ** self.a * (self.most / self.kept)[t]  # 1 / m_t, Eq. (2)
         wrong = others * rest**e * self.most[labels] + own**e * self.kept[labels]
         bound = wrong * (self.largest * least) ** (2 * self.b) / self.transition[t, labels]  # Eq. (3)
@@ -58,6 +61,11 @@ def _taken(p: np.ndarray, classes: np.ndarray) -> np.ndarray:
     found = flat[at]
     flat[at] = 0
     return found
+
+
+def _largest(p: np.ndarray) -> np.ndarray:
+    """The largest (B,) of each row (B, K), contiguous: a seventh of the time of max, which asks for NaN besides."""
+    return np.fmax.reduceat(p.reshape(-1), np.arange(0, p.size, p.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ def judge(model: NoiseModel, labels: np.ndarray, evidence: Sequence[np.ndarray])
 
     def look(rows: slice) -> None:
         given = labels[rows]
-        best, rest = bound(np.asarray(evidence[0][rows], np.float32) + TINY, given)
+        p = np.add(np.asarray(evidence[0][rows], np.float32), TINY, order="C")  # a copy, whatever the order was
+        best, rest = bound(p, given)
         wrong[rows], confidence[rows], suggested[rows] = np.where(best == given, rest, 1 - rest), 1 - rest, best
         clear[rows] = rest < TOLERANCE
         counts = np.bincount(given * K + best, clear[rows], K * K).reshape(K, K)

@@ -169,11 +169,11 @@ def transition(
     K = r.shape[1]
     guess = r.argmax(axis=1)
     guess, top = np.where(known >= 0, known, guess), np.where(known >= 0, 1.0, r[np.arange(len(r)), guess])
-    order = np.lexsort((-top, guess))  # by class, the surest first
-    size = np.bincount(guess, minlength=K)
-    place = np.arange(len(order)) - (size.cumsum() - size)[guess[order]]  # within its class
-    first = (place < np.ceil(least * size[guess[order]])) & (top[order] >= bound)
-    chosen = order[(top[order] >= sure) | first]
+    surely, rest = np.flatnonzero(top >= sure), np.flatnonzero((top < sure) & (top >= bound))
+    rest = rest[np.lexsort((-top[rest], guess[rest]))]  # by class, the surest first: few, where most are sure
+    size, ahead, later = (np.bincount(guess[rows], minlength=K) for rows in (slice(None), surely, rest))
+    place = np.arange(len(rest)) + (ahead + later - later.cumsum())[guess[rest]]  # within its class
+    chosen = np.append(surely, rest[place < np.ceil(least * size)[guess[rest]]])
     i, j = guess[chosen], labels[chosen]
     share = np.ones(len(chosen))
     if before is not None:

@@ -51,6 +51,18 @@ def test_one_block_is_worked_on_here_and_more_in_threads_without_those_of_blas(s
     assert {(here, most) for _, here, most in seen} == {(False, 1)}
 
 
+def test_work_in_threads_is_not_spread_over_further_ones(small_blocks: None) -> None:
+    seen: dict[int, list[threading.Thread]] = {}
+
+    def work(rows: slice) -> None:
+        at = seen.setdefault(rows.start, [threading.current_thread()])
+        blocks.in_threads(lambda _: at.append(threading.current_thread()), 9, 2)
+
+    blocks.in_threads(work, 8, 2)
+    assert sorted(seen) == [0, 4]
+    assert all(len(at) == 4 and len(set(at)) == 1 for at in seen.values())
+
+
 def test_of_several_mistakes_the_first_block_is_named(small_blocks: None) -> None:
     def work(rows: slice) -> None:
         if rows.start:
@@ -140,6 +152,17 @@ def test_a_row_that_is_no_number_is_named(small_blocks: None) -> None:
     p[[17, 38], 1] = np.nan
     with pytest.raises(InputError, match="row 17 has a NaN"):
         arrays.parse_predictions(p, LABELS)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "a NaN"), (-0.5, "a sum of"), (2.0, "a sum of")])
+def test_a_mistake_is_found_however_predictions_lie_in_memory(kind: type, value: float, words: str) -> None:
+    p = predicted(kind=kind)
+    p[23, 1] = value
+    wide = np.repeat(p, 2, axis=1)
+    for laid in (p, np.asfortranarray(p), wide[:, ::2], p[:, ::-1]):
+        with pytest.raises(InputError, match=f"row 23 has {words}"):
+            arrays.parse_predictions(laid, LABELS)
 
 
 @pytest.mark.parametrize(
