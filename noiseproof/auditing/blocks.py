@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import local
+from threading import Thread, local
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 _BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
-_here = local()  # busy: whether this is one of the threads below
+_here = local()  # busy: whether this thread does a part of some work
 
 
 def blocks(n: int, width: int) -> Iterator[slice]:
@@ -25,20 +24,39 @@ def blocks(n: int, width: int) -> Iterator[slice]:
 def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
     """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised.
 
-    Of work that is itself done in these threads, a block after the other: the cores are busy.
+    Each thread, this one too, takes the next block when it is done with one. What such work does by `in_threads` itself
+    stays in its thread: the cores are busy.
     """
     every = list(blocks(n, width))
-    if len(every) == 1 or getattr(_here, "busy", False):
+    count = 1 if getattr(_here, "busy", False) else min(os.cpu_count() or 1, len(every))
+    if count <= 1:
         for rows in every:
             work(rows)
         return
+    rest, failed = iter(every), dict[int, BaseException]()
+
+    def some() -> None:
+        _here.busy = True
+        try:
+            for rows in rest:  # in order: when one has failed, those before it are done, or being done
+                work(rows)
+                if failed:
+                    break
+        except BaseException as error:  # raised below
+            failed[rows.start] = error
+        finally:
+            _here.busy = False
+
     _keep_pages()
-    with one_thread(), ThreadPoolExecutor(os.cpu_count(), initializer=_begin) as pool:  # BLAS's, or ours
-        list(pool.map(work, every))
-
-
-def _begin() -> None:
-    _here.busy = True
+    with one_thread():  # our threads, or BLAS's, not both
+        others = [Thread(target=some) for _ in range(count - 1)]
+        for other in others:
+            other.start()
+        some()
+        for other in others:
+            other.join()
+    if failed:
+        raise failed[min(failed)]
 
 
 @cache
