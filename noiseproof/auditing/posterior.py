@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from noiseproof.auditing.blocks import blocks, in_threads, one_thread
+from noiseproof.auditing.blocks import in_threads, one_thread
 
 SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
 STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
@@ -205,13 +205,23 @@ def rate_interval(
     given, log_q, reach = labels[rows], _log_given(parts, model.exponents), float(model.exponents.sum())
     found = [rate * (1 - TRUST), rate * (1 + TRUST)]
 
-    def others(which: slice) -> None:
-        for sure, least in [STRICT, LAX][which]:
-            other = NoiseModel(model.exponents, *_rounds(log_q, given, reach, sure, least, rounds=ROUNDS_AGAIN))
-            wrong = [other.wrong([part[at] for part in parts], given[at]) for at in blocks(*log_q.shape)]
-            found.append(float(np.concatenate(wrong).mean()))
+    def estimate(sure: float, least: float) -> float:
+        other = NoiseModel(model.exponents, *_rounds(log_q, given, reach, sure, least, rounds=ROUNDS_AGAIN))
+        wrong = np.empty(len(given), np.float32)
 
-    in_threads(others, 2, log_q.size)  # both at once: much of a round is done by one thread
+        def judge(at: slice) -> None:
+            wrong[at] = other.wrong([part[at] for part in parts], given[at])
+
+        in_threads(judge, *log_q.shape)
+        return float(wrong.mean())
+
+    def ends(which: slice) -> None:
+        found.extend(estimate(*who) for who in [STRICT, LAX][which])
+
+    if log_q.shape[1] > MOST_PAIRS:
+        ends(slice(2))
+    else:  # both at once, as much of a round is done by one thread; of more classes the matrices T would be too large
+        in_threads(ends, 2, log_q.size)
     low, high = min(found), max(found)
     spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
     return max(0.0, low - spread[0]), min(1.0, high + spread[1])
