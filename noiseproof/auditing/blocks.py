@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from threading import Thread, local
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 _BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
+_here = local()  # busy: whether this thread does a part of some work
 
 
 def blocks(n: int, width: int) -> Iterator[slice]:
@@ -20,12 +22,50 @@ def blocks(n: int, width: int) -> Iterator[slice]:
 
 
 def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
-    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised."""
+    """Do the work of all blocks of n rows, on all cores; of several errors the first block's is raised.
+
+    Each thread, this one too, takes the next block when it is done with one. What such work does by `in_threads` itself
+    stays in its thread: the cores are busy.
+    """
     every = list(blocks(n, width))
-    if len(every) == 1:
-        return work(every[0])
-    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:  # our threads, or BLAS's, not both
-        list(pool.map(work, every))
+    count = 1 if getattr(_here, "busy", False) else min(os.cpu_count() or 1, len(every))
+    if count <= 1:
+        for rows in every:
+            work(rows)
+        return
+    rest, failed = iter(every), dict[int, BaseException]()
+
+    def some() -> None:
+        _here.busy = True
+        try:
+            for rows in rest:  # in order: when one has failed, those before it are done, or being done
+                work(rows)
+                if failed:
+                    break
+        except BaseException as error:  # raised below
+            failed[rows.start] = error
+        finally:
+            _here.busy = False
+
+    _keep_pages()
+    with one_thread():  # our threads, or BLAS's, not both
+        others = [Thread(target=some) for _ in range(count - 1)]
+        for other in others:
+            other.start()
+        some()
+        for other in others:
+            other.join()
+    if failed:
+        raise failed[min(failed)]
+
+
+@cache
+def _keep_pages() -> None:
+    """Let what one block frees serve the next, where glibc allocates: it keeps what is smaller than the largest freed.
+
+    Otherwise the first large audit has four times the page faults of the next ones, 44,000 for a million labels.
+    """
+    np.empty(2**24, np.uint8)
 
 
 @contextmanager

@@ -50,12 +50,15 @@ def best_f1(p: np.ndarray) -> np.ndarray:
     None where not one is expected to be wrong, Σ p < ½, and none below `LEAST`: where hardly anything is known, the
     best F1 is that of calling all labels wrong.
     """
-    likely, whole = np.flatnonzero(p >= LEAST), p.sum(dtype=np.float64)
-    mask = np.zeros(len(p), bool)
-    if whole >= 0.5 and len(likely):
-        order, total, at = _sorted(p[likely])
-        mask[likely[order[: np.argmax(2 * total / (at + whole)) + 1]]] = True
-    return mask
+    whole, chosen = p.sum(dtype=np.float64), p[p >= LEAST].astype(np.float64)
+    if whole < 0.5 or len(chosen) == 0:
+        return np.zeros(len(p), bool)
+    while True:  # what lies above half the F1 of some has a larger one: a few looks at fewer and fewer, and no sorting
+        half = chosen.sum() / (len(chosen) + whole)
+        fewer = chosen[chosen > half]
+        if len(fewer) == len(chosen):
+            return p >= chosen.min()
+        chosen = fewer
 
 
 def with_precision(p: np.ndarray, precision: float) -> np.ndarray:

@@ -117,8 +117,7 @@ def fit(
     exponents = _exponents([_log_given([part[_few(part)]], np.ones(1)) for part in parts], labels[rows][_few(parts[0])])
     truth = None if known is None else known[rows]
     log_q = _log_given(parts, exponents)
-    T, b, _ = _rounds(log_q, labels[rows], float(exponents.sum()), sure, least, truth)
-    return NoiseModel(exponents, T, b)
+    return NoiseModel(exponents, *_rounds(log_q, labels[rows], float(exponents.sum()), sure, least, truth))
 
 
 def _rounds(
@@ -129,26 +128,23 @@ def _rounds(
     least: float,
     known: np.ndarray | None = None,
     rounds: int = ROUNDS,
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """T, b and r (m, K) by log q (m, K), up to a constant for each row; `reach` is the power of p in q."""
+) -> tuple[np.ndarray, float]:
+    """T and b by log q (m, K), up to a constant for each row; `reach` is the power of p in q."""
     n, K = log_q.shape
     truth = np.full(n, -1) if known is None else known
-    few, r, log_r = _few(log_q), np.empty_like(log_q), log_q.copy()
+    few, r = _few(log_q), np.empty_like(log_q)
+    T, b = None, 1.0
 
-    def unmix(rows: slice) -> None:
-        log_r[rows] = _log_right(log_q[rows], T, reach)
+    def right(rows: slice) -> None:
+        log_r = log_q[rows] if T is None else _log_right(log_q[rows], T, reach)
+        r[rows] = _normalized(_raised(log_r, b, reach))
 
-    def raise_(rows: slice) -> None:
-        r[rows] = _normalized(_raised(log_r[rows], b, reach))
-
-    T, b, before, bound = np.eye(K), 1.0, None, _above_chance(K)
-    in_threads(raise_, n, K)
     for _ in range(rounds):
-        before = T = transition(r, labels, truth, sure, least, bound, before)
-        in_threads(unmix, n, K)
-        b, bound = _sharpness(log_r[few], T.T[labels[few]]), HALF
-        in_threads(raise_, n, K)
-    return T, b, r
+        in_threads(right, n, K)
+        T = transition(r, labels, truth, sure, least, _above_chance(K) if T is None else HALF, T)
+        b = _sharpness(_log_right(log_q[few], T, reach), T.T[labels[few]])
+    assert T is not None
+    return T, b
 
 
 def _above_chance(num_classes: int) -> float:
@@ -173,23 +169,26 @@ def transition(
     K = r.shape[1]
     guess = r.argmax(axis=1)
     guess, top = np.where(known >= 0, known, guess), np.where(known >= 0, 1.0, r[np.arange(len(r)), guess])
-    order = np.lexsort((-top, guess))  # by class, the surest first
-    size = np.bincount(guess, minlength=K)
-    place = np.arange(len(order)) - (size.cumsum() - size)[guess[order]]  # within its class
-    first = (place < np.ceil(least * size[guess[order]])) & (top[order] >= bound)
-    chosen = order[(top[order] >= sure) | first]
+    surely, rest = np.flatnonzero(top >= sure), np.flatnonzero((top < sure) & (top >= bound))
+    rest = rest[np.lexsort((-top[rest], guess[rest]))]  # by class, the surest first: few, where most are sure
+    size, ahead, later = (np.bincount(guess[rows], minlength=K) for rows in (slice(None), surely, rest))
+    place = np.arange(len(rest)) + (ahead + later - later.cumsum())[guess[rest]]  # within its class
+    chosen = np.append(surely, rest[place < np.ceil(least * size)[guess[rest]]])
     i, j = guess[chosen], labels[chosen]
     share = np.ones(len(chosen))
     if before is not None:
         own, other = r[chosen, i] * before[i, j], r[chosen, j] * before[j, j]
         share = np.where((i == j) | (top[chosen] >= sure), 1.0, own / (own + other))
-    counts = np.bincount(i * K + j, share, K * K) + np.bincount(j * K + j, 1 - share, K * K)
-    counts = counts.reshape(K, K).astype(r.dtype)
-    noise = (counts.sum() - np.trace(counts) + 0.1) / (counts.sum() + 10)  # next to none where nobody is sure
-    prior = np.full((K, K), noise / (K - 1), r.dtype)
-    np.fill_diagonal(prior, 1 - noise)
-    mixed = counts + max(PRIOR[0], PRIOR[1] * K) * prior
-    return mixed / mixed.sum(axis=1, keepdims=True)
+    counts = np.bincount(i * K + j, share, K * K).reshape(K, K)
+    counts[np.diag_indices(K)] += np.bincount(j, 1 - share, K)
+    T = counts.astype(r.dtype)
+    noise = (T.sum() - np.trace(T) + 0.1) / (T.sum() + 10)  # next to none where nobody is sure
+    worth = max(PRIOR[0], PRIOR[1] * K)
+    kept = T.diagonal() + worth * (1 - noise)
+    T += worth * (noise / (K - 1))
+    np.fill_diagonal(T, kept)
+    T /= T.sum(axis=1, keepdims=True)
+    return T
 
 
 @one_thread()
@@ -203,14 +202,26 @@ def rate_interval(
     the estimate at least, as it is that far off where the truth is known, and two standard errors further.
     """
     rows, parts = _sample(evidence, seed)
-    given, log_q = labels[rows], _log_given(parts, model.exponents)
+    given, log_q, reach = labels[rows], _log_given(parts, model.exponents), float(model.exponents.sum())
+    found = [rate * (1 - TRUST), rate * (1 + TRUST)]
 
-    def other(who: tuple[float, float]) -> float:
-        T, _, r = _rounds(log_q, given, float(model.exponents.sum()), *who, rounds=ROUNDS_AGAIN)
-        r *= T.T[given]
-        return float(without(_normalized(r), given).mean())
+    def estimate(sure: float, least: float) -> float:
+        other = NoiseModel(model.exponents, *_rounds(log_q, given, reach, sure, least, rounds=ROUNDS_AGAIN))
+        wrong = np.empty(len(given), np.float32)
 
-    found = [rate * (1 - TRUST), rate * (1 + TRUST), other(STRICT), other(LAX)]
+        def judge(at: slice) -> None:
+            wrong[at] = other.wrong([part[at] for part in parts], given[at])
+
+        in_threads(judge, *log_q.shape)
+        return float(wrong.mean())
+
+    def ends(which: slice) -> None:
+        found.extend(estimate(*who) for who in [STRICT, LAX][which])
+
+    if log_q.shape[1] > MOST_PAIRS:
+        ends(slice(2))
+    else:  # both at once, as much of a round is done by one thread; of more classes the matrices T would be too large
+        in_threads(ends, 2, log_q.size)
     low, high = min(found), max(found)
     spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
     return max(0.0, low - spread[0]), min(1.0, high + spread[1])
@@ -248,8 +259,8 @@ def _log_right(log_q: np.ndarray, T: np.ndarray, reach: float) -> np.ndarray:
         return log_q
     T = T.astype(log_q.dtype, copy=False)
     q = np.exp(_lifted(log_q, reach))
-    mixed = q @ T
-    m = np.divide(q, mixed, out=mixed) @ T.T
+    m = q @ T
+    np.matmul(np.divide(q, m, out=q), T.T, out=m)
     np.log(m, out=m)
     m *= 2
     m += log_q  # Eq. (3)

@@ -11,7 +11,7 @@ from noiseproof import files
 from noiseproof.auditing import posterior
 from noiseproof.data import LabeledData
 from noiseproof.data.decisions import Decisions, ids_of, known_labels
-from noiseproof.runs.label_report import LabelReport, assemble
+from noiseproof.runs.label_report import Basis, LabelReport, assemble
 
 
 def known_of(data: LabeledData, decisions: Decisions) -> np.ndarray:
@@ -29,16 +29,14 @@ def judged_again(report: LabelReport, known: np.ndarray) -> LabelReport:
     What its networks said stays, and so does how sharply they said it; which class is taken for which is counted anew,
     with the known labels as anchors.
     """
-    parts = []
-    for part in report.parts:
-        right = part.model.right(part.evidence)
-        given, seen = report.labels[part.rows], known[part.rows]
-        confused = posterior.transition(
-            right, given, seen, posterior.SURE, posterior.LEAST, posterior.HALF, part.model.transition
-        )
-        parts.append(part._replace(model=replace(part.model, transition=confused)))
+    assert report.basis is not None
+    model, evidence = report.basis
+    confused = posterior.transition(
+        model.right(evidence), report.labels, known, posterior.SURE, posterior.LEAST, posterior.HALF, model.transition
+    )
+    basis = Basis(replace(model, transition=confused), evidence)
     return assemble(
-        report.labels, report.class_names, parts, report.interval, known=known, ids=report.ids, split=report.split,
+        report.labels, report.class_names, basis, report.interval, known=known, ids=report.ids, split=report.split,
         true_labels=report.true_labels, data=report.data,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from noiseproof import files
 from noiseproof.auditing.posterior import NoiseModel
 from noiseproof.data import LabeledData
 from noiseproof.errors import InputError, damage
-from noiseproof.runs.label_report import LabelReport, Part, assemble
+from noiseproof.runs.label_report import Basis, LabelReport, assemble
 
 EVIDENCE = "evidence.npz"
 _ARRAYS = {
@@ -26,7 +26,8 @@ _ARRAYS = {
 
 def save_evidence(path: Path, report: LabelReport) -> None:
     """Write the predictions (float16), the fitted noise model and the splits of a run's report, atomically."""
-    [(_, model, evidence)] = report.parts
+    assert report.basis is not None
+    model, evidence = report.basis
     arrays = {
         "labels": report.labels,
         "predicted": np.stack([one.astype(np.float16) for one in evidence]),
@@ -65,11 +66,11 @@ def read_evidence(run: Path, data: LabeledData) -> LabelReport:
     if not np.array_equal(labels, data.labels.numpy()):
         raise InputError(f"the labels of the data are not those the run in {run} was begun with; run fit again")
     model = NoiseModel(fitted[:-1].astype(np.float32), arrays["transition"], float(fitted[-1]))
-    part = Part(np.arange(len(labels)), model, list(arrays["predicted"].astype(np.float32)))
+    basis = Basis(model, list(arrays["predicted"].astype(np.float32)))
     low, high = arrays["interval"].tolist()
     truth = None if data.true_labels is None else data.true_labels.numpy()
     return assemble(
-        labels, data.class_names, [part], (low, high),
+        labels, data.class_names, basis, (low, high),
         ids=data.ids, split=arrays["split"].astype(object), true_labels=truth, data=data,
     )  # fmt: skip
 

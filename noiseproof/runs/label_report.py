@@ -32,12 +32,11 @@ CLEAR = 0.2  # how far the likeliest class must lie before the next for advice
 SUMMARY = "audit.json"
 
 
-class Part(NamedTuple):
-    """Examples that were judged alike: their positions, by which noise model, from which predictions."""
+class Basis(NamedTuple):
+    """What labels were judged by: a noise model, and predictions of them."""
 
-    rows: np.ndarray  # (m,)
     model: posterior.NoiseModel
-    evidence: Sequence[np.ndarray]  # each (m, K)
+    evidence: Sequence[np.ndarray]  # each (n, K)
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class LabelReport:
     confidence: np.ndarray
     joint: np.ndarray
     interval: tuple[float, float]
-    parts: Sequence[Part] = ()
+    basis: Basis | None = None
     ids: Sequence[Any] | None = None
     split: np.ndarray | None = None
     true_labels: np.ndarray | None = None
@@ -155,17 +154,11 @@ class LabelReport:
     def soft_labels(self, rows: Any = None) -> np.ndarray:
         """The probability (m, K) of each class to be the right one, of some examples, by default of all."""
         rows = np.arange(len(self)) if rows is None else check_rows("rows", rows, len(self))
-        own, again = np.unique(rows, return_inverse=True)
-        if len(own) < len(rows):
-            return self.soft_labels(own)[again]
-        soft = np.zeros((len(rows), len(self.class_names)), np.float32)
-        place = np.full(len(self), -1)
-        place[rows] = np.arange(len(rows))
-        for part in self.parts:
-            own = np.flatnonzero(place[part.rows] >= 0)
-            if len(own):
-                given = [np.asarray(one[own], np.float32) for one in part.evidence]
-                soft[place[part.rows[own]]] = part.model.posterior(given, self.labels[part.rows[own]])
+        if self.basis is None:
+            soft = np.zeros((len(rows), len(self.class_names)), np.float32)
+        else:
+            model, evidence = self.basis
+            soft = model.posterior([np.asarray(one[rows], np.float32) for one in evidence], self.labels[rows])
         if self.known is not None:
             seen = self.known[rows] >= 0
             soft[seen] = np.eye(len(self.class_names), dtype=np.float32)[self.known[rows][seen]]
@@ -292,32 +285,27 @@ class LabelReport:
 def assemble(
     labels: np.ndarray,
     class_names: Sequence[str],
-    parts: Sequence[Part],
+    basis: Basis,
     interval: tuple[float, float],
     *,
     known: np.ndarray | None = None,
     how: Mapping[str, Any] | None = None,
     **about: Any,
 ) -> LabelReport:
-    """The report of labels (n,), each of which is in one of the parts.
+    """The report of labels (n,) judged by predictions of them.
 
     Args:
         known: (n,) the right class of examples that were looked at, −1 elsewhere.
         how: to decide, as of `decision.decided`.
         about: further fields of the report.
     """
-    n, K = len(labels), len(class_names)
-    scores, confidence = np.empty(n, np.float32), np.empty(n, np.float32)
-    suggested, joint = np.empty(n, np.int32), np.zeros((K, K))
-    for part in parts:
-        found = judging.judge(part.model, labels[part.rows], part.evidence)
-        scores[part.rows], suggested[part.rows] = found.wrong, found.suggested
-        confidence[part.rows] = found.confidence
-        joint += found.joint
+    found = judging.judge(basis.model, labels, basis.evidence)
+    scores, suggested, confidence = found.wrong, found.suggested, found.confidence
     if known is not None:
         seen = known >= 0
         scores[seen], suggested[seen], confidence[seen] = known[seen] != labels[seen], known[seen], 1.0
     issues = decision.decided(scores, **(how or {}))
     return LabelReport(
-        labels, tuple(class_names), scores, issues, suggested, confidence, joint, interval, parts, known=known, **about
-    )
+        labels, tuple(class_names), scores, issues, suggested, confidence, found.joint, interval, basis,
+        known=known, **about,
+    )  # fmt: skip

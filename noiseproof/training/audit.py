@@ -17,7 +17,7 @@ from noiseproof.auditing.features import Counted
 from noiseproof.data.input_checks import as_array, check_ids, items
 from noiseproof.data.label_checks import check_class_names
 from noiseproof.errors import InputError, shown
-from noiseproof.runs.label_report import LabelReport, Part, assemble
+from noiseproof.runs.label_report import Basis, LabelReport, assemble
 
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
@@ -112,7 +112,7 @@ def audit(
     elif training:
         raise InputError(f"{next(iter(training))} is a setting of training; pass a model too, or leave it out")
     K = evidence[0].shape[1] if evidence else len(names) or int(labels.max()) + 1
-    if K < 2 or len(np.unique(labels)) < 2:
+    if K < 2 or labels.min() == labels.max():
         raise InputError("all labels are of one class, so there is nothing to compare; pass labels of two or more")
     if names and len(names) != K:
         raise InputError(f"there are {len(names)} class names for {K} classes; give one for each column")
@@ -146,8 +146,7 @@ def from_predictions(
 ) -> LabelReport:
     """The report by out-of-sample predictions (n, K), one array or several, checked before."""
     model = posterior.fit(labels, evidence, known=known, seed=seed)
-    part = Part(np.arange(len(labels)), model, evidence)
-    report = assemble(labels, class_names, [part], (0.0, 1.0), known=known, how=how, **about)
+    report = assemble(labels, class_names, Basis(model, evidence), (0.0, 1.0), known=known, how=how, **about)
     report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
     some = np.linspace(0, len(labels) - 1, min(_SOME, len(labels))).astype(np.int64)
     if not model.is_sure([np.asarray(part[some], np.float32) for part in evidence]):

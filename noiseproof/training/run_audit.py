@@ -18,7 +18,7 @@ from noiseproof.data.packing import Packed
 from noiseproof.data.sources import InputSource
 from noiseproof.errors import InputError
 from noiseproof.models.embedding import imagenet_features
-from noiseproof.runs.label_report import LabelReport, Part, assemble
+from noiseproof.runs.label_report import Basis, LabelReport, assemble
 
 _ENOUGH = 50  # examples, at least, to put others on their scale, or to learn from
 _ENOUGH_ALONE = 500  # where nobody else says how many of their labels are wrong: of few it is a matter of chance
@@ -50,7 +50,7 @@ def audit_run(
     truth = None if data.true_labels is None else data.true_labels.numpy()
     model = posterior.fit(labels, said)
     report = assemble(
-        labels, data.class_names, [Part(np.arange(len(labels)), model, said)], (0.0, 1.0),
+        labels, data.class_names, Basis(model, said), (0.0, 1.0),
         ids=data.ids, split=where, true_labels=truth, data=data,
     )  # fmt: skip
     report.interval = posterior.rate_interval(labels, said, model, report.noise_rate)

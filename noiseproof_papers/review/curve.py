@@ -157,7 +157,8 @@ def _orders(x: np.ndarray, train: LabeledData, seed: int) -> dict[str, np.ndarra
     rng, labels = np.random.default_rng(seed), train.labels.numpy()
     shuffled = rng.permutation(len(labels))
     report = audit(labels, features=x, seed=seed)
-    predicted = report.parts[0].evidence[0]  # of the linear model, out of sample
+    assert report.basis is not None
+    predicted = report.basis.evidence[0]  # of the linear model, out of sample
     scores: dict[str, Callable[[], np.ndarray]] = {
         "audit": lambda: report.scores,
         "cleanlab": lambda: -get_label_quality_scores(labels, predicted, method="self_confidence"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -36,7 +38,10 @@ def test_blocks_hold_half_a_mebibyte_of_float32() -> None:
     assert list(blocks.blocks(0, 3)) == []
 
 
-def test_one_block_is_worked_on_here_and_more_in_threads_without_those_of_blas(small_blocks: None) -> None:
+def test_one_block_is_worked_on_here_and_more_in_threads_without_those_of_blas(
+    small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     seen: list[tuple[slice, bool, int]] = []
 
     def work(rows: slice) -> None:
@@ -46,9 +51,37 @@ def test_one_block_is_worked_on_here_and_more_in_threads_without_those_of_blas(s
     blocks.in_threads(work, 4, 2)
     assert [(rows, here) for rows, here, _ in seen] == [(slice(0, 4), True)]
     seen.clear()
+    both = threading.Barrier(2, timeout=60)
+    blocks.in_threads(lambda rows: (both.wait(), work(rows))[1], 8, 2)
+    assert sorted(rows.start for rows, *_ in seen) == [0, 4]
+    assert sorted((here, most) for _, here, most in seen) == [(False, 1), (True, 1)]
+    seen.clear()
+    blocks.in_threads(work, 41, 2)
+    assert sorted(rows.start for rows, *_ in seen) == list(range(0, 41, 4))
+    seen.clear()
+    monkeypatch.setattr(os, "cpu_count", lambda: None)  # nobody knows
     blocks.in_threads(work, 9, 2)
-    assert sorted(rows.start for rows, *_ in seen) == [0, 4, 8]
-    assert {(here, most) for _, here, most in seen} == {(False, 1)}
+    assert [(rows.start, here) for rows, here, _ in seen] == [(0, True), (4, True), (8, True)]
+    blocks.in_threads(work, 0, 2)
+    assert len(seen) == 3
+
+
+def test_work_in_threads_is_not_spread_over_further_ones(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    seen: dict[int, list[threading.Thread]] = {}
+    both = threading.Barrier(2, timeout=60)
+
+    def work(rows: slice) -> None:
+        both.wait()
+        at = seen.setdefault(rows.start, [threading.current_thread()])
+        blocks.in_threads(lambda _: at.append(threading.current_thread()), 9, 2)
+
+    for _ in range(2):  # and afterwards threads are to be had again
+        seen.clear()
+        blocks.in_threads(work, 8, 2)
+        assert sorted(seen) == [0, 4]
+        assert all(len(at) == 4 and len(set(at)) == 1 for at in seen.values())
+    assert seen[0][0] is not seen[4][0]
 
 
 def test_of_several_mistakes_the_first_block_is_named(small_blocks: None) -> None:
@@ -56,8 +89,24 @@ def test_of_several_mistakes_the_first_block_is_named(small_blocks: None) -> Non
         if rows.start:
             raise InputError(f"row {rows.start}")
 
-    with pytest.raises(InputError, match="row 4"):
-        blocks.in_threads(work, 16, 2)
+    for _ in range(20):
+        with pytest.raises(InputError, match="row 4"):
+            blocks.in_threads(work, 40, 2)
+
+
+def test_an_interruption_ends_the_work(small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    seen: list[int] = []
+
+    def work(rows: slice) -> None:
+        seen.append(rows.start)
+        time.sleep(0.001)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        blocks.in_threads(work, 4000, 2)
+    assert len(seen) < 500
 
 
 def test_true_and_false_are_names() -> None:
@@ -140,6 +189,17 @@ def test_a_row_that_is_no_number_is_named(small_blocks: None) -> None:
     p[[17, 38], 1] = np.nan
     with pytest.raises(InputError, match="row 17 has a NaN"):
         arrays.parse_predictions(p, LABELS)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "a NaN"), (-0.5, "a sum of"), (2.0, "a sum of")])
+def test_a_mistake_is_found_however_predictions_lie_in_memory(kind: type, value: float, words: str) -> None:
+    p = predicted(kind=kind)
+    p[23, 1] = value
+    wide = np.repeat(p, 2, axis=1)
+    for laid in (p, np.asfortranarray(p), wide[:, ::2], p[:, ::-1]):
+        with pytest.raises(InputError, match=f"row 23 has {words}"):
+            arrays.parse_predictions(laid, LABELS)
 
 
 @pytest.mark.parametrize(

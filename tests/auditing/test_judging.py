@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference import posterior as twin
 
 from noiseproof.auditing import decision, judging, posterior
@@ -49,12 +51,47 @@ def test_the_bound_by_hand() -> None:
     np.testing.assert_allclose(found, first)
     sharp = judging.Bound(T, 1.0, 6.0)
     others = [
-        (M / m) ** 12 * (2 * (0.15 / 0.8) ** 6 * c + (own / 0.8) ** 6 * T[y, y]) / T[0, y]
-        for y, own, c in ((1, 0.15, 0.3), (2, 0.05, 0.3))
+        (M / m) ** 12 * (2 * (rest / 0.8) ** 6 * c + (own / 0.8) ** 6 * T[y, y]) / T[0, y]
+        for y, own, rest, c in ((1, 0.15, 0.05, 0.3), (2, 0.05, 0.15, 0.3))
     ]
     found = np.array([sharp(p.copy(), np.array([y]))[1][0] for y in (1, 2)])
     np.testing.assert_allclose(found, np.minimum(others, 1))
     assert others[1] < 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 6), st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_the_bound_equals_its_slow_twin(K: int, n: int, seed: int) -> None:
+    """Of rows in fifths, where many are equal; of equal ones the label is the likeliest."""
+    rng = np.random.default_rng(seed)
+    p, labels = rng.integers(1, 6, (n, K)) / 5.0, rng.integers(0, K, n)
+    T, a, b = rng.dirichlet(np.ones(K), K) * 0.5 + 0.5 * np.eye(K), rng.uniform(0.1, 3), rng.uniform(0.1, 3)
+    t, bound = judging.Bound(T, a, b)(p.copy(), labels)
+    slow = [twin.bound(row, y, T, a, b) for row, y in zip(p, labels, strict=True)]
+    np.testing.assert_array_equal(t, [likeliest for likeliest, _ in slow])
+    np.testing.assert_allclose(bound, [value for _, value in slow], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["rows", "columns", "every other column", "backwards"])
+def test_how_predictions_lie_in_memory_does_not_matter(
+    kind: type, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "MANY", 0)
+    labels, p = world(600, 10, seed=1, sharp=14.0)
+    plain = p.astype(kind).astype(np.float32)
+    model, wide = posterior.fit(labels, [plain]), np.zeros((600, 20), kind)
+    wide[:, ::2] = plain
+    back = np.ascontiguousarray(plain[::-1, ::-1].astype(kind))[::-1, ::-1]
+    laid = {
+        "rows": plain.astype(kind), "columns": np.asfortranarray(plain.astype(kind)),
+        "every other column": wide[:, ::2], "backwards": back,
+    }[layout]  # fmt: skip
+    laid.setflags(write=False)  # as of a file mapped for reading
+    found, expected = (judging.judge(model, labels, [one]) for one in (laid, plain))
+    np.testing.assert_array_equal(laid.astype(np.float32), plain)
+    for name in ("wrong", "suggested", "confidence", "joint"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 @pytest.mark.parametrize(("K", "sharp"), [(10, 14.0), (100, 30.0), (4, 8.0)])

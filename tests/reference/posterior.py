@@ -100,6 +100,19 @@ def posterior(r: np.ndarray, T: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
+def bound(p: np.ndarray, y: int, T: np.ndarray, a: float, b: float) -> tuple[int, float]:
+    """Eqs. (1) to (3) of auditing/judging.py, of one row: its likeliest class, and how likely any other is at most."""
+    K = len(p)
+    t = y if p[y] == max(p) else int(np.argmax(p))
+    c = [max(T[i, j] for i in range(K) if i != j) for j in range(K)]
+    M = max(sum(T[i, j] / T[j, j] for j in range(K)) for i in range(K))
+    second = max(p[i] for i in range(K) if i != t)
+    third = max((p[i] for i in range(K) if i not in (t, y)), default=0.0)
+    least = 1 + (K - 1) * (second / p[t]) ** a * c[t] / T[t, t]
+    rest = (K - 1) * (third / p[t]) ** (a * b) * c[y] + (t != y) * (p[y] / p[t]) ** (a * b) * T[y, y]
+    return t, min(1.0, rest * (M * least) ** (2 * b) / T[t, y])
+
+
 def exponents(parts: list[np.ndarray], labels: np.ndarray) -> np.ndarray:
     """a (M,) of Eq. (1) of several models, by a minimiser that knows no gradient."""
     start = np.full(len(parts), 0.5)

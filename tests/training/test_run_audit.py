@@ -74,16 +74,15 @@ def test_a_wrong_scale_is_seen_in_the_list(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_run_by_its_others_and_by_itself(tmp_path) -> None:
     data = nf.noise.apply(nf.load("digits"), "symmetric:0.3", seed=1)
     by_both = nf.fit("mlp", data, "elr", epochs=10, val=0.1, out=tmp_path / "run").report
-    [part] = by_both.parts
-    assert len(part.evidence) == 3
+    assert len(by_both.basis.evidence) == 3
     again = read_evidence(tmp_path / "run", data.numbered())
     np.testing.assert_allclose(again.scores, by_both.scores, atol=0.01)
     first = [set(np.argsort(-one.scores, kind="stable")[:TOP]) for one in (again, by_both)]
     assert len(first[0] & first[1]) > 0.8 * TOP
     alone = nf.fit("mlp", data, "elr", epochs=10, val=0.1, audit_features="none").report
-    assert len(alone.parts[0].evidence) == 1
+    assert len(alone.basis.evidence) == 1
     nothing_held_out = nf.fit("mlp", data, "elr", epochs=2).report
-    np.testing.assert_array_equal(nothing_held_out.parts[0].evidence, others_say(data))
+    np.testing.assert_array_equal(nothing_held_out.basis.evidence, others_say(data))
     assert nothing_held_out.summary()["known"]["f1"] > 0.93
 
 
