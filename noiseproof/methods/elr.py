@@ -14,6 +14,16 @@ From the first step on the second term rewards certainty, also in what a network
     L = log(1 − ⟨p, t⟩) where t, as a distribution, clearly contradicts y, else −log p_y:
 
 what the network believed takes the place of the label where the two differ, and is not needed where they agree.
+
+After the run the finished network is asked once more, and with p what it says, q the mean of t and p as distributions,
+without what the clamp lends to every class, the method believes of example i
+
+    b_ik ∝ q_ik √(C_ky / E_ky),   y = y_i,   C_kj = Σ_{i: y_i = j} q_ik,   E_kj = Σ_i q_ik q_ij
+
+and suspects its label by 1 − b_iy. C / E is how much oftener the label j comes with the class k than if labels were
+drawn from q. Where they might have been, it is 1, and b = q. Where wrong labels prefer a class, as with pairs, it tells
+a label that is often put on k from one that is not: Bayes' rule, but that what the network confuses by itself is not
+held against the labels. The root: mistakes of the network that it is sure of count as wrong labels in C, too.
 """
 
 from __future__ import annotations
@@ -41,9 +51,14 @@ def memory(lam: float | str) -> float:
     return _STEADY if lam == AUTO else _BETA
 
 
+def clamped(p: Tensor) -> Tensor:
+    """Probabilities (B, K), clamped to [1e-4, 1 − 1e-4]; their rows sum to 1 only nearly."""
+    return p.clamp(_EPS, 1 - _EPS)
+
+
 def clamped_softmax(logits: Tensor) -> Tensor:
-    """p (B, K) of logits (B, K), clamped to [1e-4, 1 − 1e-4]; its rows sum to 1 only nearly."""
-    return logits.softmax(dim=1).clamp(_EPS, 1 - _EPS)
+    """p (B, K) of logits (B, K), clamped."""
+    return clamped(logits.softmax(dim=1))
 
 
 def update_target(target: Tensor, p: Tensor, beta: float) -> Tensor:
@@ -85,6 +100,30 @@ def soft_labels(target: Tensor) -> Tensor:
     """The targets (n, K) as distributions; uniform where an example was never visited."""
     total = target.sum(dim=1, keepdim=True)  # (n, 1); 0 where never visited
     return torch.where(total > 0, target / total.clamp_min(1e-30), torch.full_like(target, 1 / target.shape[1]))
+
+
+def unclamped(soft_label: Tensor) -> Tensor:
+    """Soft labels (n, K) without the share that every class has from the clamp of p, as distributions."""
+    floor = _EPS / (1 + (soft_label.shape[1] - 2) * _EPS)  # where all but one class are clamped
+    above = (soft_label - floor).clamp_min(0)
+    return above / above.sum(dim=1, keepdim=True)
+
+
+def judged(said: Tensor, label: Tensor) -> Tensor:
+    """b (n, K): what q (n, K), rows sum to 1, and the labels (n,) tell together, see above."""
+    expected = said.T @ said  # (K, K) E, symmetric
+    found = torch.zeros_like(expected).index_add_(0, label, said)  # (K, K) C, a row for each label
+    joint = said * (found / expected.clamp_min(1e-12)).sqrt()[label]  # (n, K)
+    return joint / joint.sum(dim=1, keepdim=True)
+
+
+def believed(target: Tensor, predicted: Tensor, label: Tensor) -> Beliefs:
+    """Of targets (n, K), the finished network's probabilities (n, K) and labels (n,)."""
+    target, label = target.cpu(), label.cpu()
+    p = clamped(predicted.to(target))  # (n, K), as at a visit: else it would decide alone where t is at the clamp
+    soft_label = judged(unclamped((soft_labels(target) + soft_labels(p)) / 2), label)  # (n, K)
+    others = soft_label.scatter(1, label[:, None], 0.0).sum(dim=1)  # (n,) 1 − b_y, with all its digits
+    return Beliefs(soft_label, others.clamp(0, 1))
 
 
 class ELRLoss(nn.Module):
@@ -207,6 +246,4 @@ class ELR(Method):
         return self.waking.figures()
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
-        soft_label = soft_labels(self.target).cpu()  # (n, K)
-        given = soft_label.gather(1, run.data.labels.cpu()[:, None])[:, 0]  # (n,)
-        return Beliefs(soft_label, (1 - given).clamp(0, 1))
+        return believed(self.target, predicted, run.data.labels)

@@ -19,7 +19,7 @@ from torch import Tensor
 from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods import ema as averages
-from noiseproof.methods.elr import clamped_softmax, soft_labels, update_target
+from noiseproof.methods.elr import believed, clamped_softmax, update_target
 from noiseproof.methods.mixup import mixup, mixup_loss, sample_lam
 
 
@@ -106,5 +106,5 @@ class ELRPlus(Method):
             averages.follow(average, network, memory)
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
-        """The mean of the two targets; an example that was never visited is believed to be of any class alike."""
-        return Beliefs.of(soft_labels(self.target.mean(dim=1)).cpu(), run.data.labels.cpu())
+        """As of `ELR`, by the mean of the two targets."""
+        return believed(self.target.mean(dim=1), predicted, run.data.labels)

@@ -34,6 +34,7 @@ from noiseproof.method import Run
 AUTO = "auto"  # of an option: by the evidence that is described here
 _MEMORISED = 0.075  # φ at which to wake up
 _CLEARLY, _LEAST = 0.4, 0.1  # of the margin by which it prefers labels it agrees with; and never less
+_NEVER = 2.0  # φ before it is known: it is at most 1
 _SHARE, _FEWEST, _MOST = 0.1, 10, 1000  # of the examples that stand watch
 
 
@@ -65,6 +66,7 @@ class Waking(nn.Module):
     awake: Tensor  # () bool
     watching: Tensor  # (n,) bool
     sums: Tensor  # (2, 3) since the last comparison, of examples shown and watching: visits, p_y, p_y²
+    by_heart: Tensor  # () φ of the last comparison before it woke up; _NEVER before the first
     sure: Tensor  # () the margin by which mean predictions prefer the labels they agree with, over the last n visits
 
     def __init__(self, num_examples: int, generator: torch.Generator, *, val: int = 0, automatic: bool = True) -> None:
@@ -77,6 +79,7 @@ class Waking(nn.Module):
         self.register_buffer("watching", watching)
         self.register_buffer("awake", torch.tensor(not automatic))
         self.register_buffer("sums", torch.zeros(2, 3))
+        self.register_buffer("by_heart", torch.tensor(_NEVER))
         self.register_buffer("sure", torch.zeros(()))
 
     def see(
@@ -132,12 +135,17 @@ class Waking(nn.Module):
         No branch: that would wait for the device in each step.
         """
         shown = self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
+        share = (shown - unseen) / (1 - unseen).clamp_min(1e-6)  # φ
+        self.by_heart.copy_(torch.where(due & ~self.awake, share, self.by_heart))
         self.awake |= due & (shown > unseen + _MEMORISED * (1 - unseen) + error)
         self.sums.masked_fill_(due, 0.0)
 
     def figures(self) -> dict[str, float]:
-        """1 once awake, for the history."""
-        return {"awake": float(self.awake)} if self.automatic else {}
+        """For the history: 1 once awake, and φ, from the first comparison on; once awake, that which woke it up."""
+        if not self.automatic:
+            return {}
+        by_heart = float(self.by_heart)
+        return {"awake": float(self.awake)} | ({"by_heart": by_heart} if by_heart < _NEVER else {})
 
 
 def _mean_and_error(sums: Tensor) -> tuple[Tensor, Tensor]:

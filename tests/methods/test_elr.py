@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from reference import losses as reference
 from torch import Tensor
 
 from noiseproof.errors import InputError
 from noiseproof.method import Run
-from noiseproof.methods.elr import ELR, ELRLoss
+from noiseproof.methods.elr import ELR, ELRLoss, believed, clamped_softmax, judged
 from noiseproof.methods.index_guard import IndexGuard, check_index
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
@@ -132,14 +133,49 @@ def test_method_equals_its_loss(make_run: Callable[..., Run], train: Callable[..
     assert torch.equal(loss.target, method.target)
 
 
+@pytest.mark.parametrize(("n", "classes", "scale"), [(1, 2, 1.0), (30, 4, 1.0), (30, 4, 8.0), (12, 20, 3.0)])
+def test_beliefs_equal_their_twin(n: int, classes: int, scale: float) -> None:
+    """With examples that were never visited, and targets at the clamp."""
+    draw = torch.Generator().manual_seed(0)
+    logits = scale * torch.randn(2, n, classes, generator=draw, dtype=torch.float64)
+    label = torch.randint(classes, (n,), generator=draw)
+    target = 0.4 * clamped_softmax(logits[0])
+    target[::5] = 0
+    expected = reference.elr_beliefs(target, logits[1].softmax(dim=1), label)
+    found = believed(target, logits[1].softmax(dim=1), label)
+    for ours, theirs in zip((found.soft_label, found.suspicion), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
 def test_beliefs_doubt_what_the_network_disagrees_with(make_run: Callable[..., Run]) -> None:
+    """Of two examples the network is sure; the others were never visited, and it knows nothing of them."""
     run, method = make_run(), ELR()
     method.start(run)
-    right, wrong = run.data.labels[0], (run.data.labels[1] + 1) % 3
-    method.target[0, right], method.target[1, wrong] = 0.5, 0.2
-    beliefs = method.beliefs(run, torch.full((len(run.data), run.num_classes), 1 / run.num_classes))
+    label, predicted = run.data.labels, torch.full((len(run.data), 3), 1 / 3)
+    wrong = (label[1] + 1) % 3
+    for at, said in ((0, label[0]), (1, wrong)):
+        method.target[at, said], predicted[at] = 0.5, F.one_hot(said, 3).float()
+    beliefs = method.beliefs(run, predicted)
     torch.testing.assert_close(beliefs.soft_label.sum(dim=1), torch.ones(len(run.data)))
-    assert beliefs.suspicion[:3].tolist() == pytest.approx([0.0, 1.0, 2 / 3])
+    assert beliefs.suspicion[:2].tolist() == pytest.approx([0.0, 1.0])
+    assert beliefs.soft_label[1].argmax() == wrong
+    assert ((beliefs.suspicion[2:] > 0.4) & (beliefs.suspicion[2:] < 0.9)).all()
+
+
+def test_labels_as_they_would_be_drawn_change_no_belief() -> None:
+    """Each class is as often the label as q says: C = E, and b = q."""
+    said = torch.tensor([[0.8, 0.2]] * 5 + [[0.2, 0.8]] * 5, dtype=torch.float64)
+    label = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0])
+    torch.testing.assert_close(judged(said, label), said)
+
+
+def test_a_class_that_wrong_labels_come_from_is_believed_more() -> None:
+    """Of two labels that look alike to the network, that which its rival often carries is the more suspicious."""
+    sure = 0.9 * F.one_hot(torch.tensor([0] * 10 + [1] * 10 + [2] * 10), 3) + 0.1 / 3
+    label = torch.tensor([0] * 6 + [1] * 4 + [1] * 10 + [2] * 10)  # four of class 0 are called 1
+    doubtful = torch.tensor([[0.5, 0.5 - 1 / 60, 1 / 60], [0.5, 1 / 60, 0.5 - 1 / 60]])
+    believes = judged(torch.cat([sure, doubtful]), torch.cat([label, torch.tensor([1, 2])]))[-2:]
+    assert believes[0, 1] + 0.1 < believes[1, 2]
 
 
 def test_awake_an_example_is_held_to_its_target_or_to_its_label() -> None:

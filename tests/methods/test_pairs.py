@@ -229,7 +229,7 @@ def test_elr_plus_takes_its_targets_from_the_other_networks_average(make_run: Ca
     assert (method.target[:, 0].argmax(dim=1) == 1).all()
     assert (method.target[:, 1].argmax(dim=1) == 0).all()
     torch.testing.assert_close(method.target.sum(dim=2), torch.full((12, 2), 0.4))
-    beliefs = method.beliefs(run, torch.empty(12, 3))
+    beliefs = method.beliefs(run, torch.full((12, 3), 1 / 3))
     torch.testing.assert_close(beliefs.soft_label.sum(dim=1), torch.ones(12))
 
 

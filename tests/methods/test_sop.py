@@ -398,7 +398,7 @@ def test_the_state_moves_and_stays_in_single_precision() -> None:
     for module in (criterion.half(), criterion.double()):
         assert torch.equal(module.model.v, before)
         assert module.model.u.dtype == torch.float32
-    waking = {f"model.waking.{name}" for name in ("awake", "watching", "sums", "sure")}
+    waking = {f"model.waking.{name}" for name in ("awake", "watching", "sums", "by_heart", "sure")}
     assert criterion.state_dict().keys() == {"guard.label", "model.u", "model.v"} | waking
     assert {tensor.device.type for tensor in criterion.to("meta").buffers()} == {"meta"}
 

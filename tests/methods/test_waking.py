@@ -93,8 +93,12 @@ def test_it_wakes_when_a_part_of_what_it_would_doubt_is_taken_over(shown: float,
     assert not one.awake  # n visits are not over
     one.see(*(part[1] for part in half))
     assert bool(one.awake) == wakes
+    assert one.figures() == {"awake": wakes, "by_heart": pytest.approx((shown - 0.4) / 0.6, abs=1e-6)}
     assert not one.sums.any()  # and the next n are counted afresh
     assert one.see(*batch).bool().all() == wakes  # once awake, all are trained on
+    known = (shown - 0.4) / 0.6 if wakes else 0.0  # what woke it up stays; asleep, it is that of the last comparison
+    one.see(*visits(torch.ones(N, dtype=torch.bool)))
+    assert float(one.by_heart) == pytest.approx(known, abs=1e-6)
 
 
 @pytest.mark.parametrize(("unseen", "wakes"), [(0.56, True), (0.575, False)])
@@ -112,9 +116,10 @@ def test_a_validation_set_takes_the_place_of_the_watch(
     run.predict = lambda data: torch.full((len(data), run.num_classes), other).scatter(1, label[:, None], unseen)
     one.before_epoch(run)
     assert not one.awake  # no epoch is over
+    assert one.figures() == {"awake": 0.0}  # nor anything compared
     run.epoch = 1
     one.before_epoch(run)
-    assert bool(one.awake) == wakes
+    assert one.figures() == {"awake": wakes, "by_heart": pytest.approx((0.6 - unseen) / (1 - unseen), abs=1e-5)}
 
 
 def test_too_few_to_tell_never_wake_and_fixed_rates_are_awake_from_the_start(make_run: Callable[..., Run]) -> None:
@@ -128,7 +133,7 @@ def test_too_few_to_tell_never_wake_and_fixed_rates_are_awake_from_the_start(mak
     for _ in range(3):
         assert few.see(p, p, label, torch.arange(50)).all()
         few.before_epoch(run)
-    assert not few.awake
+    assert few.figures() == {"awake": 0.0}
     assert Waking(N, generator, automatic=False).awake
     assert SOPLoss(N, K, lr_u=1.0, lr_v=1.0).model.waking.awake
     assert ELRLoss(N, K, lam=3.0).waking.awake

@@ -92,6 +92,29 @@ def elr(
     return torch.stack(losses), target
 
 
+def elr_beliefs(target: Tensor, predicted: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """b_k ∝ q_k √(C_ky / E_ky), by elr.py, and 1 − b_y; of targets, predictions and labels."""
+    n, classes = target.shape
+    floor = 1e-4 / (1 - 1e-4 + (classes - 1) * 1e-4)
+    said: list[list[float]] = []
+    for t, p in zip(target.tolist(), predicted.tolist(), strict=True):
+        mean = [t_k / sum(t) if sum(t) > 0 else 1 / classes for t_k in t]
+        clamped = [min(max(p_k, 1e-4), 1 - 1e-4) for p_k in p]
+        both = [(t_k + p_k / sum(clamped)) / 2 for t_k, p_k in zip(mean, clamped, strict=True)]
+        above = [max(q_k - floor, 0.0) for q_k in both]
+        said.append([q_k / sum(above) for q_k in above])
+    beliefs = []
+    for i, y in enumerate(label.tolist()):
+        joint = []
+        for k in range(classes):
+            found = sum(said[j][k] for j in range(n) if label[j] == y)
+            drawn = sum(said[j][k] * said[j][y] for j in range(n))
+            joint.append(said[i][k] * math.sqrt(found / drawn) if said[i][k] > 0 else 0.0)
+        beliefs.append([one / sum(joint) for one in joint])
+    soft = torch.tensor(beliefs, dtype=torch.float64)
+    return soft, torch.tensor([1 - row[y] for row, y in zip(beliefs, label.tolist(), strict=True)], dtype=torch.float64)
+
+
 def mixup_loss(logits: Tensor, label: Tensor, lam: float, permutation: Tensor, weight: Tensor) -> Tensor:
     """Zhang et al. (2018): cross-entropy at the mixed one-hot label; each part carries its own example's weight."""
     losses = []
