@@ -159,8 +159,9 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
 
 
 def test_auto_is_resumed_while_it_mixes(digits, tmp_path, monkeypatch):
-    """With enough held out to know the noise by, and soon sure of it: above it is cross-entropy."""
-    monkeypatch.setattr(auto, "SLOPE", 100.0)
+    """Few examples are enough to know the noise by, and it is soon sure of it: above it is cross-entropy."""
+    for name, value in {"SLOPE": 100.0, "ENOUGH": 10, "KNOWN": 0.0}.items():
+        monkeypatch.setattr(auto, name, value)
     whole = killed_and_resumed(digits, "auto", tmp_path, val=0.3, epochs=8)
     assert whole.method._plan.part > 0.1
 

@@ -1,4 +1,4 @@
-"""`auto`: its equations against slow twins, when it turns robust, and what it leaves out."""
+"""`auto`: its equations against slow twins, and when it turns robust."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 import torch
 from reference import auto as reference
-from sklearn.datasets import load_digits
+from torch import nn
 
-from noiseproof.auditing import posterior
+from noiseproof.auditing import left_out, posterior
 from noiseproof.data import LabeledData, load, noise
 from noiseproof.data.packing import Tokens
-from noiseproof.estimator import RobustClassifier
-from noiseproof.method import Batch, Run, Selection
+from noiseproof.method import Batch, Beliefs, Run
+from noiseproof.methods import auto
 from noiseproof.methods.auto import (
-    ENOUGH,
     Auto,
     auto_loss,
     by_label,
     class_shares,
+    found_transition,
     log_corrected,
     mixture_loss,
-    raised,
     refined,
     uneven,
 )
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.models import parts
 from noiseproof.training.fit import fit
 
 
@@ -59,23 +59,6 @@ def noisy_digits(kind: str | None, n: int = 1200) -> LabeledData:
     return data if kind is None else noise.apply(data, kind, seed=0)
 
 
-def test_transition_is_that_of_the_posterior() -> None:
-    result = fit("mlp", noisy_digits("symmetric:0.4"), "auto", epochs=8, lr=0.05, val=0.2, seed=0)
-    method = result.method
-    assert isinstance(method, Auto)
-    said = (method.mean / method.mean.sum(dim=1, keepdim=True)).numpy()
-    labels = result.run.data.labels.numpy()
-    right = raised(posterior.fit(labels, [said]).posterior([said], labels), labels, float(method.rate))
-    assert 1 - right[np.arange(len(labels)), labels].mean() >= float(method.rate) - 1e-3
-    slow = reference.transition(right.tolist(), labels.tolist())
-    np.testing.assert_allclose(method._transition(result.run), slow, atol=1e-4)
-    assert float(method.rate) == pytest.approx(0.4, abs=0.15)
-    assert method.q == 0.7
-    assert int(method.begun) >= 2
-    assert (method.transition.diagonal() < 0.9).all()
-    np.testing.assert_allclose(method.confusion, reference.uneven(method.transition.double().tolist()), atol=1e-6)
-
-
 @pytest.mark.parametrize("K", [2, 3, 10])
 def test_uneven_leaves_what_is_not_alike(K: int) -> None:
     alike = 0.6 * np.eye(K) + 0.4 / (K - 1) * (1 - np.eye(K))
@@ -87,57 +70,125 @@ def test_uneven_leaves_what_is_not_alike(K: int) -> None:
     np.testing.assert_allclose(uneven(drawn), reference.uneven(drawn.tolist()))
 
 
-def test_right_labels_leave_it_next_to_cross_entropy() -> None:
-    method = fit("mlp", noisy_digits(None), "auto", epochs=12, lr=0.05, val=0.2, seed=0).method
-    assert isinstance(method, Auto)
-    assert float(method.rate) < 0.06
-    assert (method.transition.diagonal() > 0.8).all()
-
-
-def test_raised_multiplies_the_odds_of_being_wrong() -> None:
-    right = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.0, 0.2, 0.8]], np.float32)
-    labels = np.array([0, 0, 2])
-    found = raised(right, labels, 0.5)
-    own, before = found[[0, 1, 2], labels], right[[0, 1, 2], labels]
-    assert 1 - own.mean() == pytest.approx(0.5, abs=1e-6)
-    factors = (1 - own) / own * before / (1 - before)
-    assert factors == pytest.approx([factors[0]] * 3, rel=1e-4)
-    assert found[1, 1] / found[1, 2] == pytest.approx(3, rel=1e-5)
-    assert raised(right, labels, 0.1) is right
-
-
-def test_without_a_validation_set_a_tenth_is_left_out_at_first() -> None:
-    seen: dict[int, int] = {}
-
-    class Watched(Auto):
-        name = "watched"
-
-        def figures(self, run: Run) -> dict[str, float]:
-            seen[run.epoch] = run.history[-1]["examples"]
-            return super().figures(run)
-
-    result = fit("mlp", noisy_digits("symmetric:0.4"), Watched(), epochs=6, lr=0.05, seed=0)
-    assert [seen[epoch] for epoch in range(1, 7)] == [1080] * 3 + [1200] * 3
-    assert isinstance(result.method, Auto)
-    assert float(result.method.rate) > 0.2
-
-
-def test_of_few_examples_it_learns_nothing_of_the_noise() -> None:
-    result = fit("mlp", noisy_digits(None, 8 * ENOUGH), "auto", epochs=4, seed=0)
-    assert isinstance(result.method, Auto)
-    assert float(result.method.rate) == 0
-    assert result.history[0]["examples"] == 8 * ENOUGH
-
-
-def test_rows_left_out_of_a_table_are_encoded_as_the_rest() -> None:
-    X, y = load_digits(return_X_y=True)  # columns that are constant in some of the rows
-    fitted = RobustClassifier("auto", "mlp(widths=[8])", epochs=2, class_weight="balanced", random_state=0)
-    history = fitted.fit(X[:600], y[:600]).history_
-    assert [record["examples"] for record in history] == [540, 600]
-    assert history[-1]["noise_estimate"] >= 0
-
-
 MakeRun = Callable[..., Run]
+
+
+def test_transition_counts_what_is_right_by_label() -> None:
+    rng = np.random.default_rng(0)
+    right, labels = rng.dirichlet(np.ones(4), 50), rng.integers(0, 3, 50)  # no label is 3
+    found = found_transition(right, labels)
+    np.testing.assert_allclose(found, reference.transition(right.tolist(), labels.tolist()), rtol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("symmetric:0.4", 0.4), ("derangement:0.4", 0.4), (None, 0.0)])
+def test_noise_is_known_after_an_epoch(kind: str | None, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the labels of the others; of right labels it is next to nothing."""
+    looked = []
+
+    def features(*given: object) -> torch.Tensor:
+        looked.append(parts.given_to_head(*given))  # type: ignore[arg-type]
+        return looked[-1]
+
+    monkeypatch.setattr(auto, "given_to_head", features)
+    result = fit("mlp", noisy_digits(kind), "auto", epochs=8, lr=0.05, seed=0)
+    method, labels = result.method, result.run.data.labels.numpy()
+    assert isinstance(method, Auto)
+    assert len(looked) == int(method.begun) == 1
+    said = left_out.said(looked[0].numpy(), labels, 10)
+    right = posterior.fit(labels, [said]).posterior([said], labels)
+    assert float(method.rate) == pytest.approx(1 - right[np.arange(len(labels)), labels].mean(), abs=1e-4)
+    np.testing.assert_allclose(method.transition, reference.transition(right.tolist(), labels.tolist()), atol=1e-4)
+    np.testing.assert_allclose(method.confusion, reference.uneven(method.transition.double().tolist()), atol=1e-6)
+    assert float(method.rate) == pytest.approx(rate, abs=0.05)
+    assert result.history[-1]["noise_estimate"] == pytest.approx(float(method.rate))
+    assert result.history[-1]["robustness"] == pytest.approx(min(0.7, 4 * float(method.rate)))
+    assert result.history[-1]["examples"] == len(labels)  # none is left out
+
+
+def test_when_it_looks(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 1, 2, 4, … epochs, in the first half, until the network knows its classes; and not again."""
+    run, method, looked = make_run(n=600, epochs=32), Auto(), []
+    method.start(run)
+    drawn = torch.randn(600, 8, generator=torch.Generator().manual_seed(0))
+    known = {"after": 8}
+
+    def features(network: nn.Module, *_: object) -> torch.Tensor:
+        assert network is run.model
+        looked.append(run.epoch)
+        return drawn + (4 * nn.functional.one_hot(run.data.labels, 8) if run.epoch >= known["after"] else 0)
+
+    monkeypatch.setattr(auto, "given_to_head", features)
+    for after, begun, looks in ((8, 8, [1, 2, 4, 8]), (1, 1, [1]), (17, 0, [1, 2, 4, 8, 16])):
+        known["after"] = after
+        looked.clear()
+        method.start(run)
+        for run.epoch in range(32):
+            method.before_epoch(run)
+            if not method.begun:
+                assert method.q == 0
+                assert torch.equal(method.confusion, torch.eye(3))
+        assert looked == looks
+        assert int(method.begun) == begun
+        assert (float(method.rate) > 0) is (begun > 0)
+
+
+@pytest.mark.parametrize(("sure", "known"), [(90, True), (89, False)])
+def test_a_network_knows_its_classes_when_some_are_sure(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, sure: int, known: bool
+) -> None:
+    """Of 600 examples 15 % are 90."""
+    run, method = make_run(n=600, epochs=8), Auto()
+    method.start(run)
+    r = np.full((600, 3), 0.05)
+    r[:, 0] = 0.9
+    r[sure:] = 0.89, 0.06, 0.05
+
+    class Said:
+        def right(self, _: object) -> np.ndarray:
+            return r
+
+        def posterior(self, _: object, __: object) -> np.ndarray:
+            return r
+
+    monkeypatch.setattr(posterior, "fit", lambda *_: Said())
+    run.epoch = 1
+    method.before_epoch(run)
+    assert bool(method.begun) is known
+
+
+@pytest.mark.parametrize(("n", "looks"), [(500, 1), (499, 0)])
+def test_of_few_examples_it_learns_nothing_of_the_noise(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, n: int, looks: int
+) -> None:
+    run, method, looked = make_run(n=n, epochs=8), Auto(), []
+    method.start(run)
+    monkeypatch.setattr(Auto, "_look", lambda *_: looked.append(1))
+    run.epoch = 1
+    method.before_epoch(run)
+    assert len(looked) == looks
+
+
+def test_of_many_examples_some_are_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, method, asked = make_run(n=600, epochs=8), Auto(), []
+    state = run.generator.get_state()
+    method.start(run)
+    assert torch.equal(method.asked, torch.arange(600))
+    assert torch.equal(run.generator.get_state(), state)  # nothing is drawn
+    monkeypatch.setattr(auto, "MOST", 550)
+    method.start(run)
+    assert torch.equal(method.asked, method.asked.unique())
+    assert len(method.asked) == 550
+    assert not torch.equal(method.asked, torch.arange(550))
+
+    def features(*given: object) -> torch.Tensor:
+        asked.append(given[-1])
+        return torch.zeros(550, 2)
+
+    monkeypatch.setattr(auto, "given_to_head", features)
+    run.epoch = 1
+    method.before_epoch(run)
+    assert torch.equal(asked[0], method.asked)
 
 
 def says(run: Run, labels: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -145,91 +196,6 @@ def says(run: Run, labels: torch.Tensor, epoch: int) -> torch.Tensor:
     drawn = torch.rand(len(labels), run.num_classes, generator=torch.Generator().manual_seed(epoch))
     return (3 * torch.nn.functional.one_hot(labels, run.num_classes) * (torch.arange(len(labels)) % 4 > 0)[:, None]
             + 2 * drawn).softmax(dim=1)  # fmt: skip
-
-
-def test_when_it_looks_and_what_follows(make_run: MakeRun) -> None:
-    """After 1, 2, … epochs, then from the first without a clear rise on again after 1, 2, 4, …; in the first half."""
-    run, method = make_run(n=60, epochs=16), Auto()
-    method.start(run)
-    assert run.val is not None
-    given = run.val.labels.numpy()
-    told, rate, T = torch.full((60, 3), 0.1), 0.0, np.eye(3)
-    run.told = {"val": told.clone()}
-    accuracy = [0.40, 0.60, 0.61, 0.5, 0.9, 0.5, 0.5, 0.5, 0.5]
-    assert method.before_epoch(run) is None
-    for run.epoch in range(1, 10):
-        run.told["val"] += says(run, run.val.labels, run.epoch)
-        run.history.append({"val_accuracy": accuracy[run.epoch - 1]})
-        method.mean.copy_(says(run, run.data.labels, 100 + run.epoch) * 0.8)
-        method.mean[:10] = 0  # not visited yet
-        assert method.before_epoch(run) is None
-        if run.epoch in (1, 2, 3, 4, 6):
-            mean = ((run.told["val"] - told) / run.epoch).numpy()
-            rate = float(posterior.fit(given, [mean]).wrong([mean], given).mean())
-        if run.epoch in (3, 4, 6):
-            seen, said = run.data.labels[10:].numpy(), (method.mean[10:] / 0.8).numpy()
-            right = raised(posterior.fit(seen, [said]).posterior([said], seen), seen, rate)
-            T = np.array(reference.transition(right.tolist(), seen.tolist()))
-        assert float(method.rate) == pytest.approx(rate, abs=1e-5)
-        np.testing.assert_allclose(method.transition, T, atol=1e-4)
-        np.testing.assert_allclose(method.confusion, reference.uneven(T.tolist()), atol=2e-4)
-        assert int(method.begun) == (3 if run.epoch >= 3 else 0)
-        assert float(method.best) == pytest.approx(max(accuracy[: min(run.epoch, 8)]))
-        assert method.figures(run) == pytest.approx(
-            {"noise_estimate": rate, "robustness": min(0.7, 4 * rate)}, abs=1e-4
-        )
-
-
-@pytest.mark.parametrize(("second", "begun"), [(0.46, 2), (0.47, 0)])
-def test_a_rise_is_clear_beyond_its_standard_error(make_run: MakeRun, second: float, begun: int) -> None:
-    """Of 60 examples 0.46 is 0.064 uncertain."""
-    run, method = make_run(n=60, epochs=16), Auto()
-    method.start(run)
-    assert run.val is not None
-    run.told = {"val": torch.zeros(60, 3)}
-    method.mean.fill_(1 / 3)
-    method.before_epoch(run)
-    for run.epoch, accuracy in ((1, 0.40), (2, second)):
-        run.told["val"] += says(run, run.val.labels, run.epoch)
-        run.history.append({"val_accuracy": accuracy})
-        method.before_epoch(run)
-    assert int(method.begun) == begun
-
-
-def test_what_is_left_out_is_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, method = make_run(n=600, epochs=6, val=None), Auto()
-    method.start(run)
-    held, asked = method.held, []
-    assert len(held) == len(held.unique()) == 60
-
-    def predict(self: Run, index: torch.Tensor) -> torch.Tensor:
-        asked.append(run.epoch)
-        assert torch.equal(index, held)
-        return says(run, run.data.labels[index], run.epoch)
-
-    monkeypatch.setattr(Run, "predict", predict)
-    total, label = torch.zeros(60, 3), run.data.labels[held]
-    for run.epoch in range(6):
-        method.mean.fill_(1 / 3)
-        selection = method.before_epoch(run)
-        assert isinstance(selection, Selection) is (run.epoch < 3)
-        if selection is not None:
-            assert sorted([*selection.index.tolist(), *held.tolist()]) == list(range(600))
-        if 0 < run.epoch <= 3:
-            total += says(run, label, run.epoch)
-    torch.testing.assert_close(method.said, total)
-    agreed = max(float((says(run, label, epoch).argmax(dim=1) == label).float().mean()) for epoch in (1, 2, 3))
-    assert float(method.best) == pytest.approx(agreed)
-    assert asked == [1, 2, 3]
-    assert not torch.equal(held, torch.arange(60))  # at random
-
-
-@pytest.mark.parametrize(("n", "count", "looks"), [(500, 50, True), (499, 49, False), (50_010, 5000, True)])
-def test_how_many_are_left_out(make_run: MakeRun, n: int, count: int, looks: bool) -> None:
-    run, method = make_run(n=n, val=None), Auto()
-    method.start(run)
-    assert len(method.held) == len(method.said) == count
-    assert (method.before_epoch(run) is not None) is looks
 
 
 def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
@@ -257,6 +223,9 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     )  # until the next epoch
     method.mean[3:] = 0
     predicted = says(run, run.data.labels, 5)
+    plain = Beliefs.of(torch.cat([method.mean[:3], predicted[3:]]), run.data.labels)  # as long as T is not known
+    torch.testing.assert_close(method.beliefs(run, predicted).suspicion, plain.suspicion)
+    method.begun.fill_(1)
     found = method.beliefs(run, predicted)
     for i, y in enumerate(run.data.labels.tolist()):
         said = method.mean[i] if i < 3 else predicted[i]
@@ -265,20 +234,18 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
         assert float(found.suspicion[i]) == pytest.approx(1 - joint[y] / sum(joint), abs=1e-5)
 
 
-def test_no_label_is_impossible_and_not_all_are_wrong() -> None:
+def test_no_label_is_impossible() -> None:
     log_p = torch.tensor([[1e-12, 1 - 1e-12, 1e-13]], dtype=torch.float64).log()
     assert float(log_corrected(log_p, torch.tensor([0]), by_label(torch.eye(3)).log())) == pytest.approx(
         np.log(1e-6), abs=1e-4
     )
-    right = np.array([[0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
-    found = raised(right, np.array([0, 0, 2]), 0.99)
-    assert 1 - found[[0, 1, 2], [0, 0, 2]].mean() == pytest.approx(0.95, abs=1e-6)
 
 
 def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: MakeRun) -> None:
     run, method = make_run(n=2, num_classes=2), Auto()
     method.start(run)
     run.data.labels = torch.tensor([0, 0])
+    method.begun.fill_(1)
     found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
     np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)
 

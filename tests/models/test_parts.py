@@ -293,3 +293,30 @@ def test_pretrained_weights_bring_their_normalisation(data: nf.LabeledData, tmp_
     torch.testing.assert_close(result.run.normalize.std, torch.full((3,), 128 / 255))
     loaded = nf.load_model(tmp_path).predict_proba(photos.inputs)
     np.testing.assert_allclose(loaded, result.predict_proba(photos.inputs), atol=1e-4)
+
+
+@pytest.mark.parametrize("network", ["ours", "foreign", "all head", "wide", "two dimensions"])
+def test_what_a_head_is_given(network: str, data: nf.LabeledData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features, of the rows asked for; the logarithms of predictions where there are too many, or no vector."""
+    torch.manual_seed(0)
+    images, rows = data.take(torch.arange(60)).float() / 255, torch.tensor([5, 3, 40])
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    built: dict[str, nn.Module] = {
+        "ours": from_text("cnn3", (3, 8, 8), 3) if network == "ours" else flat, "foreign": Foreign(), "all head": flat,
+        "wide": flat, "two dimensions": nn.Sequential(nn.Flatten(2), nn.Sequential(nn.Flatten(), nn.Linear(192, 3))),
+    }  # fmt: skip
+    model = built[network].eval()
+    if network == "wide":
+        monkeypatch.setattr(parts, "MOST_FEATURES", 191)
+    found = parts.given_to_head(model, lambda x: x.float() / 255, data, torch.device("cpu"), rows)
+    with torch.no_grad():
+        if network == "ours":
+            expected = model.features(images[rows])  # type: ignore[operator]
+        elif network == "foreign":
+            expected = model.pool(model.bn(model.conv(images[rows])).relu()).flatten(1) + model.shift  # type: ignore
+        elif network == "wide":
+            expected = model(images[rows]).log_softmax(dim=1)
+        else:
+            expected = images[rows].flatten(1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not any(one._forward_pre_hooks for one in model.modules())

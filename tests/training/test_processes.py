@@ -219,8 +219,9 @@ def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path, monkeypatch: 
 
 
 def test_mixtures_of_auto_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With enough held out to know the noise by, and soon sure of it: in the runs above it is cross-entropy."""
-    monkeypatch.setattr(auto, "SLOPE", 100.0)
+    """Few are enough to know the noise by, and it is soon sure of it: in the runs above it is cross-entropy."""
+    for name, value in {"SLOPE": 100.0, "ENOUGH": 10, "KNOWN": 0.0}.items():
+        monkeypatch.setattr(auto, name, value)
     both = {"val": 0.4, "epochs": 8}
     method = train("auto", **both)[0].method
     assert isinstance(method, auto.Auto)
