@@ -9,15 +9,18 @@ label (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q h
 unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. After 1, 2, 4, … epochs, in the first half of the run,
 it asks what the other examples say of each label: a ridge regression of the labels on what the head of the network is
 given, in closed form, which leaves each example out (auditing/left_out.py). Of these predictions the audit's noise
-model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i. Once at
-least 15 % of the examples have a class of r_ik ≥ 0.9, the network knows its classes, and, once for all,
+model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i:
 
     ε = the mean of P(right ≠ y_i | x_i, y_i),   q = min(0.7, 4 ε)                                             (2)
     T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)         the chance (K, K) that a class carries a label         (3)
     U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
-A network that never knows its classes has nothing to tell noise by: it stays with cross-entropy.
+They are believed, once for all, as soon as the network knows its classes: at least 15 % of the examples have one with
+r_ik ≥ 0.9. A network that knows little errs more than the labels do, and its errors are not to be taken for noise; it
+is left to cross-entropy. Should it memorise nevertheless, in the first half, by φ of waking.py and the held-out labels
+of the run, if it has any, it goes back to what it was when it was last asked, and (2) to (4) are by the running means
+m_i of what it had said of the examples: so much noise that few are sure looks like a network that knows little.
 
 With T known, and three tenths of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
 what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
@@ -44,7 +47,9 @@ from noiseproof import checks, distributed
 from noiseproof.auditing import left_out, posterior
 from noiseproof.data.packing import Packed
 from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.methods._snapshot import Snapshot, tensors_of
 from noiseproof.methods.mixup import sample_lam
+from noiseproof.methods.waking import memorises
 from noiseproof.models.parts import given_to_head
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
@@ -107,6 +112,7 @@ def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
 class Plan(NamedTuple):
     """What an epoch's steps go by: numbers, so that no step waits for the device to tell."""
 
+    known: bool  # whether noise is believed to be known
     q: float
     taught: bool  # whether Eqs. (5) to (7) have begun
     part: float  # of a batch that are mixtures
@@ -118,7 +124,7 @@ class Auto(Method):
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
     audit's noise model of what the other examples say of each label, and then mixtures of examples with refined labels
     beside it: Eqs. (1) to (7) of methods/auto.py. Tokens are not mixed; examples with weights are not balanced by
-    classes. A network that does not get to know its classes, e.g. of a few photos, is left to cross-entropy.
+    classes. A network that neither knows its classes nor memorises, e.g. of a few photos, is left to cross-entropy.
 
     Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
     whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
@@ -137,6 +143,7 @@ class Auto(Method):
     confusion: Tensor
     rate: Tensor
     begun: Tensor
+    visits: Tensor
     shares: Tensor
     reached: Tensor
     log_reached: Tensor
@@ -150,11 +157,17 @@ class Auto(Method):
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
-        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is known; 0: not yet
+        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is believed; 0: not yet
+        self.register_buffer("visits", torch.zeros(2))  # of the epoch before: how many, and the sum of p_y
+        self.then = Snapshot(self._known_of(run))  # when it was last asked
         # what follows of these in each epoch: π, `by_label(T)`, and the logarithm of `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
         self.register_buffer("reached", torch.zeros(K, K), persistent=False)
         self.register_buffer("log_reached", torch.zeros(K, K), persistent=False)
+
+    def _known_of(self, run: Run) -> dict[str, Tensor]:
+        """The networks, and what they said of each example."""
+        return {**tensors_of(run.models), "mean": self.mean}
 
     @property
     def q(self) -> float:
@@ -162,19 +175,29 @@ class Auto(Method):
 
     def before_epoch(self, run: Run) -> None:
         self._plan = None
-        power_of_two = run.epoch > 0 and run.epoch & (run.epoch - 1) == 0
-        if power_of_two and 2 * run.epoch <= run.epochs and not self.begun and len(run.data) >= ENOUGH:
-            self._look(run)
+        if self.begun or not 0 < 2 * run.epoch <= run.epochs or len(run.data) < ENOUGH:
+            return
+        if run.epoch > 1 and run.val is not None and memorises(run, self.visits.cpu()):
+            self.then.restore(self._known_of(run))
+            seen = (self.mean.sum(dim=1) > 0).nonzero()[:, 0]
+            said = (self.mean[seen] / self.mean[seen].sum(dim=1, keepdim=True)).cpu().numpy()
+            self._believe(run, said, run.data.labels[seen.cpu()].numpy())
+        elif run.epoch & (run.epoch - 1) == 0:  # a power of two
+            self.then.keep(self._known_of(run))
+            self._believe(run, *self._others_say(run), least=KNOWN)
+        self.visits.zero_()
 
-    def _look(self, run: Run) -> None:
-        """After an epoch: what the other examples say of each label, and, where they know enough, what follows."""
+    def _others_say(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
+        """Predictions (m, K) by all examples but the one in question, and labels (m,)."""
         rows = self.asked.cpu()
         labels, sizes = run.data.labels[rows].numpy(), distributed.sizes_of(len(rows))
         own = given_to_head(run.model, run.normalize, run.data, run.device, rows[distributed.own_part(sizes)])
-        x = distributed.gather(own, sizes).numpy()  # (m, F)
-        said = left_out.said(x, labels, run.num_classes)  # (m, K)
+        return left_out.said(distributed.gather(own, sizes).numpy(), labels, run.num_classes), labels
+
+    def _believe(self, run: Run, said: np.ndarray, labels: np.ndarray, least: float = 0.0) -> None:
+        """Eqs. (2) to (4) by predictions (m, K) of labels (m,), if at least such a share of them is sure of a class."""
         model = posterior.fit(labels, [said])
-        if (model.right([said]).max(axis=1) >= SURE).mean() < KNOWN:
+        if (model.right([said]).max(axis=1) >= SURE).mean() < least:
             return
         right = model.posterior([said], labels)  # (m, K)
         found = found_transition(right, labels)
@@ -187,15 +210,15 @@ class Auto(Method):
         """Of the epoch that begins, or goes on after a resumption."""
         self.log_reached.copy_(by_label(self.confusion).log())
         if not self.begun or run.epoch < BEGIN * run.epochs:
-            return Plan(self.q, False, 0.0)
+            return Plan(bool(self.begun), self.q, False, 0.0)
         self.reached.copy_(by_label(self.transition))
         self.shares.copy_(class_shares(self.transition, run.data.labels.to(self.transition.device)))
-        return Plan(self.q, True, 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q)
+        return Plan(True, self.q, True, 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self._plan is None:
             self._plan = self._planned(run)
-        q, taught, part = self._plan
+        known, q, taught, part = self._plan
         mixed, inputs = round(part * batch.size), batch.views[0]
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
@@ -206,6 +229,9 @@ class Auto(Method):
         mean = self.mean[whole.index]  # (size, K)
         mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[taught])
         self.mean[whole.index] = mean
+        if not known:
+            given = log_p.detach().gather(1, whole.label[:, None]).float().exp().sum()
+            self.visits += torch.stack([torch.full_like(given, batch.size), given])
         each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.log_reached), q)  # (plain,)
         if whole.weight is not None:
             each = each * whole.weight[:plain]

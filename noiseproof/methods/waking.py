@@ -124,10 +124,8 @@ class Waking(nn.Module):
     def before_epoch(self, run: Run) -> None:
         """With a validation set, compare after each epoch."""
         if self.val and not self.awake and run.epoch > 0:
-            assert run.val is not None
-            given = run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)  # (m,)
-            sums = torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)  # (3,)
-            self._compare(*_mean_and_error(sums.to(self.sums)), due=torch.ones_like(self.awake))
+            unseen, error = (one.to(self.sums) for one in held_out(run))
+            self._compare(unseen, error, due=torch.ones_like(self.awake))
 
     def _compare(self, unseen: Tensor, error: Tensor, due: Tensor) -> None:
         """If due, wake up where m of the visits since then tells so; `unseen` is m₀, with its standard error. All ().
@@ -137,7 +135,7 @@ class Waking(nn.Module):
         shown = self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
         share = (shown - unseen) / (1 - unseen).clamp_min(1e-6)  # φ
         self.by_heart.copy_(torch.where(due & ~self.awake, share, self.by_heart))
-        self.awake |= due & (shown > unseen + _MEMORISED * (1 - unseen) + error)
+        self.awake |= due & _is_clear(shown, unseen, error)
         self.sums.masked_fill_(due, 0.0)
 
     def figures(self) -> dict[str, float]:
@@ -146,6 +144,22 @@ class Waking(nn.Module):
             return {}
         by_heart = float(self.by_heart)
         return {"awake": float(self.awake)} | ({"by_heart": by_heart} if by_heart < _NEVER else {})
+
+
+def memorises(run: Run, visits: Tensor) -> bool:
+    """Whether φ is clearly above 0.075: `visits` (2,) has how many there were in the last epoch, and the sum of p_y."""
+    return bool(_is_clear(visits[1] / visits[0].clamp_min(1), *held_out(run)))
+
+
+def held_out(run: Run) -> tuple[Tensor, Tensor]:
+    """m₀ over the validation set, and its standard error: (), ()."""
+    assert run.val is not None
+    given = run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)  # (m,)
+    return _mean_and_error(torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1))
+
+
+def _is_clear(shown: Tensor, unseen: Tensor, error: Tensor) -> Tensor:
+    return shown > unseen + _MEMORISED * (1 - unseen) + error
 
 
 def _mean_and_error(sums: Tensor) -> tuple[Tensor, Tensor]:

@@ -123,7 +123,7 @@ def test_when_it_looks(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> No
         known["after"] = after
         looked.clear()
         method.start(run)
-        for run.epoch in range(32):
+        for run.epoch in range(32):  # with no visit it does not memorise
             method.before_epoch(run)
             if not method.begun:
                 assert method.q == 0
@@ -163,10 +163,58 @@ def test_of_few_examples_it_learns_nothing_of_the_noise(
 ) -> None:
     run, method, looked = make_run(n=n, epochs=8), Auto(), []
     method.start(run)
-    monkeypatch.setattr(Auto, "_look", lambda *_: looked.append(1))
+
+    def say(*_: object) -> tuple[np.ndarray, np.ndarray]:
+        looked.append(1)
+        return np.full((n, 3), 1 / 3, np.float32), run.data.labels.numpy()
+
+    monkeypatch.setattr(Auto, "_others_say", say)
     run.epoch = 1
     method.before_epoch(run)
     assert len(looked) == looks
+
+
+@pytest.mark.parametrize("memorised", [True, False])
+def test_a_network_that_memorises_goes_back(
+    make_run: MakeRun, memorised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To its weights, and what it had said, when it was last asked; the noise is that of what it had said."""
+    run, method = make_run(n=600, epochs=16), Auto()
+    method.start(run)
+    monkeypatch.setattr(auto, "given_to_head", lambda *_: torch.zeros(600, 2))  # never sure
+    weight = next(run.model.parameters())
+    p = says(run, run.data.labels, 0)
+    for run.epoch in (1, 2, 3):
+        with torch.no_grad():
+            weight.fill_(run.epoch)
+        method.mean.copy_(0.5 * p if run.epoch == 2 else torch.full_like(p, 1 / 3))
+        method.mean[:10] = 0  # not visited yet
+        method.visits.copy_(torch.tensor([600.0, 570.0 if memorised and run.epoch == 3 else 60.0]))
+        method.before_epoch(run)
+        assert int(method.begun) == (3 if memorised and run.epoch == 3 else 0)
+        assert (method.visits == 0).all()
+    assert (weight == (2 if memorised else 3)).all()
+    if memorised:
+        said, labels = p[10:].numpy(), run.data.labels[10:].numpy()
+        right = posterior.fit(labels, [said]).posterior([said], labels)
+        np.testing.assert_allclose(method.transition, found_transition(right, labels), atol=1e-4)
+        torch.testing.assert_close(method.mean[10:], 0.5 * p[10:])
+        assert float(method.rate) > 0
+
+
+def test_visits_are_counted_until_the_noise_is_known(make_run: MakeRun) -> None:
+    run, method = make_run(n=12, epochs=8), Auto()
+    method.start(run)
+    everyone = torch.arange(12)
+    x = run.data.take(everyone)
+    run.model.train()
+    p = run.model(x).detach().softmax(dim=1)[everyone, run.data.labels]
+    method.loss(run, Batch((x,), run.data.labels, everyone))
+    torch.testing.assert_close(method.visits, torch.stack([torch.tensor(12.0), p.sum()]), rtol=1e-4, atol=1e-4)
+    method.begun.fill_(1)
+    method._plan = None
+    method.loss(run, Batch((x,), run.data.labels, everyone))
+    assert float(method.visits[0]) == 12
 
 
 def test_of_many_examples_some_are_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
