@@ -202,7 +202,8 @@ def rate_interval(
     the estimate at least, as it is that far off where the truth is known, and two standard errors further.
     """
     rows, parts = _sample(evidence, seed)
-    given, log_q, reach = labels[rows], _log_given(parts, model.exponents), float(model.exponents.sum())
+    given, reach = labels[rows], float(model.exponents.sum())
+    log_q = _lifted(_log_given(parts, model.exponents), reach)  # now, as two threads must not do it at once below
     found = [rate * (1 - TRUST), rate * (1 + TRUST)]
 
     def estimate(sure: float, least: float) -> float:

@@ -289,6 +289,20 @@ def test_the_interval_holds_the_rate() -> None:
         assert low < rate < high
 
 
+def test_both_ends_of_the_interval_at_once_are_those_of_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of predictions that are far from sure enough, too, whose powers are lifted in place."""
+    labels, _, p = world(n=20_000, K=20, noise=0.3, sharp=4.0)
+    p = p ** (1 / 8)
+    p /= p.sum(axis=1, keepdims=True)
+    model = posterior.fit(labels, [p])
+    assert model.exponents.sum() > posterior._FAR
+    at_once = [posterior.rate_interval(labels, [p], model, 0.3) for _ in range(5)]
+    monkeypatch.setattr(
+        posterior, "in_threads", lambda work, n, width: [work(rows) for rows in blocks.blocks(n, width)]
+    )
+    assert at_once == [posterior.rate_interval(labels, [p], model, 0.3)] * 5
+
+
 def test_many_classes_a_rare_one_and_half_precision() -> None:
     labels, right, p = world(n=3000, K=300, sharp=4.0)
     for one in (p, p.astype(np.float16)):
