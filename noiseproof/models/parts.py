@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -66,20 +66,21 @@ def given_to_head(
 ) -> Tensor:
     """What the head of a network is given of the rows `index` (n,) of a data set: features (n, F), on the CPU.
 
-    The logarithms of its predictions (n, K), where that is no vector of at most `MOST_FEATURES` numbers.
+    The logarithms of its predictions (n, K), where that is no vector of at most `MOST_FEATURES` numbers. What has
+    overflowed is 0: it tells nothing.
     """
-    seen: list[Tensor] = []
+    seen: list[Any] = []
     found = []
     hook = head_of(network)[0].register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[:1]))
     try:
         for rows, probability in predictions(nn.ModuleList([network]), normalize, data, device, index):
-            x = seen[-1] if seen else probability
-            fits = x.shape[0] == len(rows) and x.ndim == 2 and x.shape[1] <= MOST_FEATURES
-            found.append(x.float().cpu() if seen and fits else probability.clamp_min(1e-12).log())
+            x: Any = seen[-1] if seen else None
+            fits = isinstance(x, Tensor) and x.ndim == 2 and len(x) == len(rows) and x.shape[1] <= MOST_FEATURES
+            found.append(x.float().cpu() if fits else probability.clamp_min(1e-12).log())
             seen.clear()
     finally:
         hook.remove()
-    return torch.cat(found)
+    return torch.cat(found).nan_to_num(0.0, 0.0, 0.0)
 
 
 def freeze_backbone(network: nn.Module) -> None:

@@ -320,3 +320,36 @@ def test_what_a_head_is_given(network: str, data: nf.LabeledData, monkeypatch: p
             expected = images[rows].flatten(1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert not any(one._forward_pre_hooks for one in model.modules())
+
+
+def test_what_overflowed_tells_nothing(data: nf.LabeledData) -> None:
+    class Overflowing(nn.Flatten):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = super().forward(x)
+            x[:, 0], x[:, 1] = torch.inf, torch.nan
+            return x
+
+    model = nn.Sequential(Overflowing(), nn.Linear(192, 3))
+    found = parts.given_to_head(model, lambda x: x.float(), data, torch.device("cpu"), torch.arange(5))
+    assert (found[:, :2] == 0).all()
+    torch.testing.assert_close(found[:, 2:], data.take(torch.arange(5)).float().flatten(1)[:, 2:])
+
+
+def test_a_head_that_takes_no_tensor(data: nf.LabeledData) -> None:
+    class Head(nn.Linear):
+        def forward(self, x: tuple[torch.Tensor, ...]) -> torch.Tensor:  # type: ignore[override]
+            return super().forward(x[0])
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = Head(192, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head((x.flatten(1),))
+
+    model = Network()
+    found = parts.given_to_head(model, lambda x: x.float() / 255, data, torch.device("cpu"), torch.arange(5))
+    with torch.no_grad():
+        said = model(data.take(torch.arange(5)).float() / 255).log_softmax(dim=1)
+    torch.testing.assert_close(found, said, rtol=1e-4, atol=1e-4)
