@@ -15,15 +15,8 @@ From the first step on the second term rewards certainty, also in what a network
 
 what the network believed takes the place of the label where the two differ, and is not needed where they agree.
 
-After the run the finished network is asked once more, and with p what it says, q the mean of t and p as distributions,
-without what the clamp lends to every class, the method believes of example i
-
-    b_ik ∝ q_ik √(C_ky / E_ky),   y = y_i,   C_kj = Σ_{i: y_i = j} q_ik,   E_kj = Σ_i q_ik q_ij
-
-and suspects its label by 1 − b_iy. C / E is how much oftener the label j comes with the class k than if labels were
-drawn from q. Where they might have been, it is 1, and b = q. Where wrong labels prefer a class, as with pairs, it tells
-a label that is often put on k from one that is not: Bayes' rule, but that what the network confuses by itself is not
-held against the labels. The root: mistakes of the network that it is sure of count as wrong labels in C, too.
+After the run the finished network is asked once more, and with p what it says, the method believes and suspects what
+_judged.py has of q, the mean of t and p as distributions, without what the clamp lends to every class.
 """
 
 from __future__ import annotations
@@ -36,6 +29,7 @@ from torch import Tensor, nn
 
 from noiseproof import checks
 from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.methods._judged import judged
 from noiseproof.methods.index_guard import IndexGuard
 from noiseproof.methods.waking import AUTO, Waking, number_or_auto
 
@@ -109,21 +103,11 @@ def unclamped(soft_label: Tensor) -> Tensor:
     return above / above.sum(dim=1, keepdim=True)
 
 
-def judged(said: Tensor, label: Tensor) -> Tensor:
-    """b (n, K): what q (n, K), rows sum to 1, and the labels (n,) tell together, see above."""
-    expected = said.T @ said  # (K, K) E, symmetric
-    found = torch.zeros_like(expected).index_add_(0, label, said)  # (K, K) C, a row for each label
-    joint = said * (found / expected.clamp_min(1e-12)).sqrt()[label]  # (n, K)
-    return joint / joint.sum(dim=1, keepdim=True)
-
-
 def believed(target: Tensor, predicted: Tensor, label: Tensor) -> Beliefs:
     """Of targets (n, K), the finished network's probabilities (n, K) and labels (n,)."""
     target, label = target.cpu(), label.cpu()
     p = clamped(predicted.to(target))  # (n, K), as at a visit: else it would decide alone where t is at the clamp
-    soft_label = judged(unclamped((soft_labels(target) + soft_labels(p)) / 2), label)  # (n, K)
-    others = soft_label.scatter(1, label[:, None], 0.0).sum(dim=1)  # (n,) 1 − b_y, with all its digits
-    return Beliefs(soft_label, others.clamp(0, 1))
+    return judged(unclamped((soft_labels(target) + soft_labels(p)) / 2), label)
 
 
 class ELRLoss(nn.Module):

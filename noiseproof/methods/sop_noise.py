@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from noiseproof import checks
 from noiseproof.errors import InputError, shown
 from noiseproof.method import Batch, Beliefs
+from noiseproof.methods._judged import judged
 from noiseproof.methods.sop_terms import gradients, mapped, mean_prediction, noise_term, sop_loss
 from noiseproof.methods.waking import Waking
 
@@ -212,12 +213,11 @@ class NoiseModel(nn.Module):
             soft label = ((1 − u²) p + u² q + p) / 2,   suspicion = (u² + 1 − p_y) / 2
 
         where p has its half for two reasons: u may be awake before v is, and u², which ends near 0 or 1, does not rank
-        the labels in between. Where u and v follow, so that 1 − u² and v² are the mean prediction t as they stand,
-
-            soft label = (t + p) / 2,   suspicion = 1 − (t_y + p_y) / 2.
+        the labels in between. Where u and v follow, so that 1 − u² and v² are the mean prediction t as they stand, it
+        is what _judged.py has of q = (t + p) / 2.
         """
         if self.options.follows:
-            return Beliefs.of((mean_prediction(self.v.cpu()) + p.float().cpu()) / 2, label.cpu())
+            return judged((mean_prediction(self.v.cpu()) + p.float().cpu()) / 2, label.cpu())
         noise = self.noise(label).cpu()  # (n,)
         label, p = label.cpu()[:, None], p.float().cpu()
         other = (self.v.cpu().square().clamp(max=1) + 1e-12).scatter(1, label, 0.0)  # (n, K)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from noiseproof.errors import InputError
 from noiseproof.method import Run
-from noiseproof.methods.elr import ELR, ELRLoss, believed, clamped_softmax, judged
+from noiseproof.methods._judged import judged
+from noiseproof.methods.elr import ELR, ELRLoss, believed, clamped_softmax
 from noiseproof.methods.index_guard import IndexGuard, check_index
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5]])
@@ -166,7 +167,7 @@ def test_labels_as_they_would_be_drawn_change_no_belief() -> None:
     """Each class is as often the label as q says: C = E, and b = q."""
     said = torch.tensor([[0.8, 0.2]] * 5 + [[0.2, 0.8]] * 5, dtype=torch.float64)
     label = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0])
-    torch.testing.assert_close(judged(said, label), said)
+    torch.testing.assert_close(judged(said, label).soft_label, said)
 
 
 def test_a_class_that_wrong_labels_come_from_is_believed_more() -> None:
@@ -174,7 +175,7 @@ def test_a_class_that_wrong_labels_come_from_is_believed_more() -> None:
     sure = 0.9 * F.one_hot(torch.tensor([0] * 10 + [1] * 10 + [2] * 10), 3) + 0.1 / 3
     label = torch.tensor([0] * 6 + [1] * 4 + [1] * 10 + [2] * 10)  # four of class 0 are called 1
     doubtful = torch.tensor([[0.5, 0.5 - 1 / 60, 1 / 60], [0.5, 1 / 60, 0.5 - 1 / 60]])
-    believes = judged(torch.cat([sure, doubtful]), torch.cat([label, torch.tensor([1, 2])]))[-2:]
+    believes = judged(torch.cat([sure, doubtful]), torch.cat([label, torch.tensor([1, 2])])).soft_label[-2:]
     assert believes[0, 1] + 0.1 < believes[1, 2]
 
 

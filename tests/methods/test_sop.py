@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import sop as slow
+from reference.losses import judged
 from torch import Tensor
 
 from noiseproof.data import load, noise
@@ -588,10 +589,12 @@ def test_a_label_is_explained_away_from_half_of_it_on(variant: str) -> None:
 
 
 def test_what_both_say_is_believed_where_u_and_v_follow() -> None:
-    model = NoiseModel(2, 3, NoiseOptions(lr_u="follow", lr_v="follow"), torch.Generator())
-    model.v.copy_(torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 0.0]]).sqrt())
-    p = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
-    found = model.beliefs(p, torch.tensor([0, 2]))
-    torch.testing.assert_close(found.soft_label[0], torch.tensor([0.4, 0.3, 0.3]))
-    torch.testing.assert_close(found.soft_label[1], (p[1] + 1 / 3) / 2)
-    torch.testing.assert_close(found.suspicion, torch.tensor([0.6, 1 - (0.6 + 1 / 3) / 2]))
+    """q is the mean of t and p; t is uniform of an example that was never visited."""
+    model = NoiseModel(3, 3, NoiseOptions(lr_u="follow", lr_v="follow"), torch.Generator())
+    model.v.copy_(torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 0.0], [0.1, 0.2, 0.1]]).sqrt())
+    p = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.3, 0.3, 0.4]])
+    said = [[0.4, 0.3, 0.3], [0.8 / 3, 0.8 / 3, 1.4 / 3], [0.275, 0.4, 0.325]]
+    found = model.beliefs(p, torch.tensor([0, 2, 2]))
+    soft_label, suspicion = judged(said, [0, 2, 2])
+    torch.testing.assert_close(found.soft_label, soft_label.float())
+    torch.testing.assert_close(found.suspicion, suspicion.float())

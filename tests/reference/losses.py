@@ -93,8 +93,8 @@ def elr(
 
 
 def elr_beliefs(target: Tensor, predicted: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """b_k ∝ q_k √(C_ky / E_ky), by elr.py, and 1 − b_y; of targets, predictions and labels."""
-    n, classes = target.shape
+    """`judged` of the mean of t and p without the clamp's share, by elr.py; of targets, predictions and labels."""
+    classes = target.shape[1]
     floor = 1e-4 / (1 - 1e-4 + (classes - 1) * 1e-4)
     said: list[list[float]] = []
     for t, p in zip(target.tolist(), predicted.tolist(), strict=True):
@@ -103,8 +103,14 @@ def elr_beliefs(target: Tensor, predicted: Tensor, label: Tensor) -> tuple[Tenso
         both = [(t_k + p_k / sum(clamped)) / 2 for t_k, p_k in zip(mean, clamped, strict=True)]
         above = [max(q_k - floor, 0.0) for q_k in both]
         said.append([q_k / sum(above) for q_k in above])
+    return judged(said, label.tolist())
+
+
+def judged(said: list[list[float]], label: list[int]) -> tuple[Tensor, Tensor]:
+    """b_k ∝ q_k √(C_ky / E_ky), by _judged.py, and 1 − b_y; of what is said of each example, and labels."""
+    n, classes = len(said), len(said[0])
     beliefs = []
-    for i, y in enumerate(label.tolist()):
+    for i, y in enumerate(label):
         joint = []
         for k in range(classes):
             found = sum(said[j][k] for j in range(n) if label[j] == y)
@@ -112,7 +118,7 @@ def elr_beliefs(target: Tensor, predicted: Tensor, label: Tensor) -> tuple[Tenso
             joint.append(said[i][k] * math.sqrt(found / drawn) if said[i][k] > 0 else 0.0)
         beliefs.append([one / sum(joint) for one in joint])
     soft = torch.tensor(beliefs, dtype=torch.float64)
-    return soft, torch.tensor([1 - row[y] for row, y in zip(beliefs, label.tolist(), strict=True)], dtype=torch.float64)
+    return soft, torch.tensor([1 - row[y] for row, y in zip(beliefs, label, strict=True)], dtype=torch.float64)
 
 
 def mixup_loss(logits: Tensor, label: Tensor, lam: float, permutation: Tensor, weight: Tensor) -> Tensor:
