@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import Thread, local
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+T = TypeVar("T")
 _BLOCK = 2**17  # numbers worked on at once by a thread: more would not stay in its cache, and be new pages each time
 _here = local()  # busy: whether this thread does a part of some work
 
@@ -59,6 +62,22 @@ def in_threads(work: Callable[[slice], None], n: int, width: int) -> None:
         raise failed[min(failed)]
 
 
+def aside(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work in a thread of its own; what is returned waits for the outcome, or raises its error.
+
+    Its products of matrices have the threads that this thread gives to BLAS meanwhile: see `one_thread`.
+    """
+
+    def alone() -> T:
+        _here.busy = True
+        return work()
+
+    pool = ThreadPoolExecutor(1)
+    outcome = pool.submit(alone)
+    pool.shutdown(wait=False)
+    return outcome.result
+
+
 @cache
 def _keep_pages() -> None:
     """Let what one block frees serve the next, where glibc allocates: it keeps what is smaller than the largest freed.
@@ -70,12 +89,15 @@ def _keep_pages() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """BLAS in one thread: of small products its threads wait longer, at full speed, than they work."""
-    with _libraries().limit(limits=1):
+    """BLAS in one thread, in this and all others.
+
+    Of small products its threads wait longer, at full speed, than they work, and a while after the last one as well.
+    """
+    with _libraries().limit(limits=1, user_api="blas"):
         yield
 
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """BLAS and its like; to look for them takes some milliseconds."""
+    """Of BLAS; to look for it takes some milliseconds."""
     return ThreadpoolController()

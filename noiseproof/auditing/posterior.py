@@ -24,14 +24,15 @@ All of it is homogeneous in q, so that nothing is normalised on the way, and is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from noiseproof.auditing.blocks import in_threads, one_thread
+from noiseproof.auditing.blocks import aside, in_threads, one_thread
 
 SURE, LEAST = 0.9, 0.1  # r from which on an example is sure of its class; the share of a class that is, at least
 STRICT, LAX = (0.98, 0.05), (0.7, 0.5)  # the same for the lower and the upper end of the interval of the noise rate
@@ -92,11 +93,10 @@ class NoiseModel:
 
     def _right(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         reach = float(self.exponents.sum())
-        log_r = _log_right(_log_given(parts, self.exponents), self.transition, reach)
-        return _raised(log_r, self.sharpness, reach)
+        log_q = _lifted(_log_given(parts, self.exponents), reach)
+        return _raised(_log_right(log_q, np.exp(log_q), self.transition), self.sharpness, reach)
 
 
-@one_thread()
 def fit(
     labels: np.ndarray,
     evidence: Sequence[np.ndarray],
@@ -113,38 +113,94 @@ def fit(
         sure, least: which examples are taken for sure of their class; see above.
         seed: of the sample, where there are more examples than it takes.
     """
-    rows, parts = _sample(evidence, seed)
-    exponents = _exponents([_log_given([part[_few(part)]], np.ones(1)) for part in parts], labels[rows][_few(parts[0])])
-    truth = None if known is None else known[rows]
-    log_q = _log_given(parts, exponents)
-    return NoiseModel(exponents, *_rounds(log_q, labels[rows], float(exponents.sum()), sure, least, truth))
+    with one_thread():
+        return Sample(labels, evidence, seed).fitted(sure, least, known)
 
 
-def _rounds(
-    log_q: np.ndarray,
-    labels: np.ndarray,
-    reach: float,
-    sure: float,
-    least: float,
-    known: np.ndarray | None = None,
-    rounds: int = ROUNDS,
-) -> tuple[np.ndarray, float]:
-    """T and b by log q (m, K), up to a constant for each row; `reach` is the power of p in q."""
-    n, K = log_q.shape
-    truth = np.full(n, -1) if known is None else known
-    few, r = _few(log_q), np.empty_like(log_q)
-    T, b = None, 1.0
+def fit_with_range(
+    labels: np.ndarray, evidence: Sequence[np.ndarray], *, known: np.ndarray | None = None, seed: int = 0
+) -> tuple[NoiseModel, Callable[[], Range]]:
+    """As `fit`, and how far off the share of wrong labels by it may be, which goes on aside until it is called for.
 
-    def right(rows: slice) -> None:
-        log_r = log_q[rows] if T is None else _log_right(log_q[rows], T, reach)
-        r[rows] = _normalized(_raised(log_r, b, reach))
+    Both calls belong in one `one_thread()`.
+    """
+    sample = Sample(labels, evidence, seed)
 
-    for _ in range(rounds):
-        in_threads(right, n, K)
-        T = transition(r, labels, truth, sure, least, _above_chance(K) if T is None else HALF, T)
-        b = _sharpness(_log_right(log_q[few], T, reach), T.T[labels[few]])
-    assert T is not None
-    return T, b
+    def rates() -> Range:
+        strict, lax = (sample.rate(sample.fitted(*who, rounds=ROUNDS_AGAIN)) for who in (STRICT, LAX))
+        return Range(strict, lax, len(sample.labels))
+
+    if sample.log_q.shape[1] > MOST_PAIRS:  # T is too large to have several at once
+        return sample.fitted(SURE, LEAST, known), rates
+    found = aside(rates)
+    return sample.fitted(SURE, LEAST, known), found
+
+
+class Range(NamedTuple):
+    """The share of wrong labels by other examples for T.
+
+    Which examples are sure of their class has to be assumed: the estimate is repeated with few of them (`STRICT`), so
+    that only what can hardly be otherwise is noise, and with many (`LAX`).
+    """
+
+    strict: float
+    lax: float
+    size: int  # of the sample
+
+    def around(self, rate: float) -> tuple[float, float]:
+        """An interval around the share of wrong labels by the model: by other examples for T, experience, and chance.
+
+        It reaches to both ends, to `TRUST` of the estimate at least, as it is that far off where the truth is known,
+        and two standard errors further.
+        """
+        found = [rate * (1 - TRUST), rate * (1 + TRUST), self.strict, self.lax]
+        low, high = min(found), max(found)
+        spread = [2 * np.sqrt(max(one * (1 - one), 1 / self.size) / self.size) for one in (low, high)]
+        return max(0.0, low - spread[0]), min(1.0, high + spread[1])
+
+
+class Sample:
+    """What models are fitted to: labels (m,) of random examples, all where there are few, and log q (m, K) of them."""
+
+    def __init__(self, labels: np.ndarray, evidence: Sequence[np.ndarray], seed: int = 0) -> None:
+        self.rows, parts = _sample(evidence, seed)
+        self.labels, few = labels[self.rows], _few(parts[0])
+        self.exponents = _exponents([_log_given([part[few]], np.ones(1)) for part in parts], self.labels[few])
+        self.reach = float(self.exponents.sum())  # the power of p in q
+        self.log_q = _lifted(_log_given(parts, self.exponents), self.reach)  # up to a constant for each row
+        self.q = np.exp(self.log_q)
+
+    def fitted(self, sure: float, least: float, known: np.ndarray | None = None, rounds: int = ROUNDS) -> NoiseModel:
+        """T and b; of examples `known` (n,), in all, the class is known where it is not −1."""
+        n, K = self.log_q.shape
+        truth = np.full(n, -1) if known is None else known[self.rows]
+        few, r = _few(self.log_q), np.empty_like(self.log_q)
+        T, b = None, 1.0
+
+        def right(rows: slice) -> None:
+            r[rows] = _normalized(self.q[rows].copy() if T is None else self._right(rows, T, b))
+
+        for _ in range(rounds):
+            in_threads(right, n, K)
+            T = transition(r, self.labels, truth, sure, least, _above_chance(K) if T is None else HALF, T)
+            b = _sharpness(_log_right(self.log_q[few], self.q[few], T), T.T[self.labels[few]])
+        assert T is not None
+        return NoiseModel(self.exponents, T, b)
+
+    def rate(self, model: NoiseModel) -> float:
+        """The share of wrong labels by a model."""
+        wrong = np.empty(len(self.labels), np.float32)
+
+        def judge(rows: slice) -> None:
+            joint = self._right(rows, model.transition, model.sharpness)
+            joint *= model.reached[self.labels[rows]]
+            wrong[rows] = without(_normalized(joint), self.labels[rows])
+
+        in_threads(judge, *self.log_q.shape)
+        return float(wrong.mean())
+
+    def _right(self, rows: slice, T: np.ndarray, b: float) -> np.ndarray:
+        return _raised(_log_right(self.log_q[rows], self.q[rows], T), b, self.reach)
 
 
 def _above_chance(num_classes: int) -> float:
@@ -191,43 +247,6 @@ def transition(
     return T
 
 
-@one_thread()
-def rate_interval(
-    labels: np.ndarray, evidence: Sequence[np.ndarray], model: NoiseModel, rate: float, seed: int = 0
-) -> tuple[float, float]:
-    """An interval around the share of wrong labels by a model: by other examples for T, by experience, and by chance.
-
-    Which examples are sure of their class has to be assumed: the estimate is repeated with few of them (`STRICT`), so
-    that only what can hardly be otherwise is noise, and with many (`LAX`). The interval reaches to both, to `TRUST` of
-    the estimate at least, as it is that far off where the truth is known, and two standard errors further.
-    """
-    rows, parts = _sample(evidence, seed)
-    given, reach = labels[rows], float(model.exponents.sum())
-    log_q = _lifted(_log_given(parts, model.exponents), reach)  # now, as two threads must not do it at once below
-    found = [rate * (1 - TRUST), rate * (1 + TRUST)]
-
-    def estimate(sure: float, least: float) -> float:
-        other = NoiseModel(model.exponents, *_rounds(log_q, given, reach, sure, least, rounds=ROUNDS_AGAIN))
-        wrong = np.empty(len(given), np.float32)
-
-        def judge(at: slice) -> None:
-            wrong[at] = other.wrong([part[at] for part in parts], given[at])
-
-        in_threads(judge, *log_q.shape)
-        return float(wrong.mean())
-
-    def ends(which: slice) -> None:
-        found.extend(estimate(*who) for who in [STRICT, LAX][which])
-
-    if log_q.shape[1] > MOST_PAIRS:
-        ends(slice(2))
-    else:  # both at once, as much of a round is done by one thread; of more classes the matrices T would be too large
-        in_threads(ends, 2, log_q.size)
-    low, high = min(found), max(found)
-    spread = [2 * np.sqrt(max(one * (1 - one), 1 / len(rows)) / len(rows)) for one in (low, high)]
-    return max(0.0, low - spread[0]), min(1.0, high + spread[1])
-
-
 def _sample(evidence: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Random rows, in random order, all where there are few; and the evidence there, in float32."""
     n, K = evidence[0].shape
@@ -254,14 +273,13 @@ def _log_given(parts: Sequence[np.ndarray], exponents: np.ndarray) -> np.ndarray
     return found
 
 
-def _log_right(log_q: np.ndarray, T: np.ndarray, reach: float) -> np.ndarray:
-    """log (q ⊙ m²) (B, K), Eq. (3), up to a constant for each row; may change log q by one."""
+def _log_right(log_q: np.ndarray, q: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """log (q ⊙ m²) (B, K), Eq. (3), up to a constant for each row, of log q and q (B, K), up to the same one."""
     if len(T) > MOST_PAIRS:
         return log_q
     T = T.astype(log_q.dtype, copy=False)
-    q = np.exp(_lifted(log_q, reach))
     m = q @ T
-    np.matmul(np.divide(q, m, out=q), T.T, out=m)
+    m = np.divide(q, m, out=m) @ T.T
     np.log(m, out=m)
     m *= 2
     m += log_q  # Eq. (3)

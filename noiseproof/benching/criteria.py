@@ -8,7 +8,7 @@ With h_m(x) the guess of model m, p_m (x, K) its probabilities, y the given labe
     corrected    mean of P(right = h_m(x) | x, y), by the audit's noise model of p̄ and the labels (auditing/posterior).
 
 `corrected` has an interval: by chance of the examples, and by which of them are taken for sure of their class, as of
-the noise rate (posterior.rate_interval).
+the noise rate (posterior.Range).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import numpy as np
 from noiseproof import checks
 from noiseproof.auditing import arrays, posterior
 from noiseproof.auditing import features as by_features
+from noiseproof.auditing.blocks import one_thread
 from noiseproof.auditing.features import Counted
 from noiseproof.data.input_checks import as_array, check_ids, items
 from noiseproof.data.label_checks import check_class_names
@@ -145,11 +146,13 @@ def from_predictions(
     **about: Any,
 ) -> LabelReport:
     """The report by out-of-sample predictions (n, K), one array or several, checked before."""
-    model = posterior.fit(labels, evidence, known=known, seed=seed)
-    report = assemble(labels, class_names, Basis(model, evidence), (0.0, 1.0), known=known, how=how, **about)
-    report.interval = posterior.rate_interval(labels, evidence, model, report.noise_rate, seed)
-    some = np.linspace(0, len(labels) - 1, min(_SOME, len(labels))).astype(np.int64)
-    if not model.is_sure([np.asarray(part[some], np.float32) for part in evidence]):
+    with one_thread():
+        model, rates = posterior.fit_with_range(labels, evidence, known=known, seed=seed)
+        report = assemble(labels, class_names, Basis(model, evidence), (0.0, 1.0), known=known, how=how, **about)
+        report.interval = rates().around(report.noise_rate)
+        some = np.linspace(0, len(labels) - 1, min(_SOME, len(labels))).astype(np.int64)
+        sure = model.is_sure([np.asarray(part[some], np.float32) for part in evidence])
+    if not sure:
         warnings.warn(
             "what is given tells next to nothing of the labels, and so no label is doubted; pass predictions or "
             "features that do better than chance",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from noiseproof.auditing import judging, left_out, posterior
 from noiseproof.auditing.arrays import LARGEST
+from noiseproof.auditing.blocks import one_thread
 from noiseproof.auditing.scales import as_unseen
 from noiseproof.data import LabeledData
 from noiseproof.data.labeled import is_table
@@ -48,12 +49,13 @@ def audit_run(
     if not beside or (where == "val").sum() >= _ENOUGH:
         said.insert(0, _on_one_scale(labels, parts, beside))
     truth = None if data.true_labels is None else data.true_labels.numpy()
-    model = posterior.fit(labels, said)
-    report = assemble(
-        labels, data.class_names, Basis(model, said), (0.0, 1.0),
-        ids=data.ids, split=where, true_labels=truth, data=data,
-    )  # fmt: skip
-    report.interval = posterior.rate_interval(labels, said, model, report.noise_rate)
+    with one_thread():
+        model, rates = posterior.fit_with_range(labels, said)
+        report = assemble(
+            labels, data.class_names, Basis(model, said), (0.0, 1.0),
+            ids=data.ids, split=where, true_labels=truth, data=data,
+        )  # fmt: skip
+        report.interval = rates().around(report.noise_rate)
     return report
 
 

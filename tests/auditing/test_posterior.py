@@ -26,6 +26,13 @@ def world(
     return draw(T[right]), right, (r @ T).astype(np.float32)
 
 
+def interval(
+    labels: np.ndarray, evidence: list[np.ndarray], rate: float, **given: np.ndarray | int
+) -> tuple[float, float]:
+    """Around a rate, by what `fit_with_range` finds beside the model."""
+    return posterior.fit_with_range(labels, evidence, **given)[1]().around(rate)
+
+
 @pytest.mark.parametrize("pair", [False, True])
 def test_the_whole_equals_its_slow_twin(pair: bool) -> None:
     labels, _, p = world(n=400, pair=pair)
@@ -131,7 +138,7 @@ def test_the_interval_equals_its_slow_twin(noise: float, sharp: float) -> None:
     rate = float(model.wrong([p], labels).mean())
     q = twin.given([p.astype(float)], model.exponents.tolist())
     for given_rate in (rate, 0.001, 0.9):  # one end is that of the rate, or of an estimate
-        found = posterior.rate_interval(labels, [p], model, given_rate)
+        found = interval(labels, [p], given_rate)
         np.testing.assert_allclose(found, twin.interval(q, labels, given_rate), atol=3e-3)
     if sharp > 3:  # some are as sure as the lower end asks for, which tells
         strict, lax = (twin.estimated(q, labels, *who, 2) for who in ((0.98, 0.05), (0.7, 0.5)))
@@ -192,7 +199,7 @@ def test_where_pairs_are_too_many_and_powers_too_far() -> None:
     for K, unmixed in ((256, True), (257, False)):
         log_q = np.log(np.random.default_rng(0).dirichlet(np.ones(K), 2))
         T = np.full((K, K), 0.3 / K) + 0.7 * np.eye(K)
-        assert (posterior._log_right(log_q, T, 1.0) is log_q) is not unmixed
+        assert (posterior._log_right(log_q, np.exp(log_q), T) is log_q) is not unmixed
     for reach, top in ((4.0, 2.0), (4.1, 0.0)):
         assert posterior._lifted(np.array([[1.0, 2.0]]), reach).max() == top
 
@@ -279,12 +286,23 @@ def test_known_labels_are_not_shared_out() -> None:
     np.testing.assert_allclose(told, counts / counts.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
+def test_the_model_beside_the_range_is_that_of_fit() -> None:
+    labels, right, p = world(n=500)
+    known = np.where(np.arange(500) % 9 == 0, right, -1)
+    alone = posterior.fit(labels, [p], known=known, seed=1)
+    model, rates = posterior.fit_with_range(labels, [p], known=known, seed=1)
+    np.testing.assert_array_equal(model.transition, alone.transition)
+    np.testing.assert_array_equal(model.exponents, alone.exponents)
+    assert model.sharpness == alone.sharpness
+    assert rates() == rates() != posterior.fit_with_range(labels[::-1], [p], seed=1)[1]()
+
+
 def test_the_interval_holds_the_rate() -> None:
     for noise in (0.05, 0.3):
         labels, _, p = world(n=3000, noise=noise, sharp=4.0)
         model = posterior.fit(labels, [p])
         rate = float(judging.judge(model, labels, [p]).wrong.mean())
-        low, high = posterior.rate_interval(labels, [p], model, rate)
+        low, high = interval(labels, [p], rate)
         assert low < noise < high
         assert low < rate < high
 
@@ -296,11 +314,11 @@ def test_both_ends_of_the_interval_at_once_are_those_of_one_after_the_other(monk
     p /= p.sum(axis=1, keepdims=True)
     model = posterior.fit(labels, [p])
     assert model.exponents.sum() > posterior._FAR
-    at_once = [posterior.rate_interval(labels, [p], model, 0.3) for _ in range(5)]
+    at_once = [interval(labels, [p], 0.3) for _ in range(5)]
     monkeypatch.setattr(
         posterior, "in_threads", lambda work, n, width: [work(rows) for rows in blocks.blocks(n, width)]
     )
-    assert at_once == [posterior.rate_interval(labels, [p], model, 0.3)] * 5
+    assert at_once == [interval(labels, [p], 0.3)] * 5
 
 
 def test_many_classes_a_rare_one_and_half_precision() -> None:
@@ -387,9 +405,8 @@ def test_blocks_of_rows_do_not_matter(block: int, monkeypatch: pytest.MonkeyPatc
 
     def whole() -> tuple[posterior.NoiseModel, judging.Findings, tuple[float, float]]:
         model = posterior.fit(labels, [p, p[:, ::-1]], known=known)
-        return model, judging.judge(model, labels, [p, p[:, ::-1]]), posterior.rate_interval(labels, [p], one, 0.1)
+        return model, judging.judge(model, labels, [p, p[:, ::-1]]), interval(labels, [p], 0.1)
 
-    one = posterior.fit(labels, [p])
     before = whole()
     monkeypatch.setattr(blocks, "_BLOCK", block)
     after = whole()
@@ -422,5 +439,5 @@ def test_samples_are_those_of_seed_0_unless_another_is_given(monkeypatch: pytest
     models = [posterior.fit(labels, [p], **given) for given in ({}, {"seed": 0}, {"seed": 1})]
     np.testing.assert_array_equal(models[0].transition, models[1].transition)
     assert (models[0].transition != models[2].transition).any()
-    ends = [posterior.rate_interval(labels, [p], models[0], 0.2, **given) for given in ({}, {"seed": 0}, {"seed": 1})]
+    ends = [interval(labels, [p], 0.2, **given) for given in ({}, {"seed": 0}, {"seed": 1})]
     assert ends[0] == ends[1] != ends[2]
