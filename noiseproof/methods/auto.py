@@ -6,23 +6,31 @@ With p_i (K,) what the network says of example i, y_i its label, U (K, K) the co
 
 This is the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the
 label (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is
-unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. After 1, 2, 4, … epochs, in the first half of the run,
-it asks what the other examples say of each label: a ridge regression of the labels on what the head of the network is
-given, in closed form, which leaves each example out (auditing/left_out.py). Of these predictions the audit's noise
-model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i:
+unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. Before the first step it asks what the other examples
+say of each label: a ridge regression of the labels on the inputs, where these are few numbers, and on what the head of
+the untrained network is given, in closed form, which leaves each example out (auditing/left_out.py). None of these has
+been shown a label; after a single epoch features may know labels by heart, and the noise looks less. Of these
+predictions the audit's noise model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class
+of an example, r_i:
 
     ε = the mean of P(right ≠ y_i | x_i, y_i),   q = min(0.7, 4 ε)                                             (2)
     T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)         the chance (K, K) that a class carries a label         (3)
     U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
-They are believed, once for all, as soon as the network knows its classes: at least 15 % of the examples have one with
-r_ik ≥ 0.9. A network that knows little errs more than the labels do, and its errors are not to be taken for noise; it
-is left to cross-entropy. Should it memorise nevertheless, in the first half, by φ of waking.py and the held-out labels
-of the run, if it has any, it goes back to what it was when it was last asked, and (2) to (4) are by the running means
-m_i of what it had said of the examples: so much noise that few are sure looks like a network that knows little.
+Two things must hold before they are believed, once for all. The others know the classes: at least 15 % of the examples
+have one with r_ik ≥ 0.9. And the network cannot do better, by S_t, the mean of −log p_y over the labels held out, after
+epoch t, and S, that of what the others say: where S_t < 0.8 S it has outrun them, and what looks like noise to them is
+none; if it is level, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), they are believed, and it goes back to what it
+was after its first epoch, as it may have begun to memorise. Without held-out labels nobody can tell, and the first must
+do.
 
-With T known, and three tenths of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
+Where they are not believed, as of photos, it is left to cross-entropy: a network that knows little errs more than the
+labels do, and its errors are not to be taken for noise. Should it memorise, in the first half of the run, by φ of
+waking.py, it goes back to what it was after 1, 2, 4, … epochs, the last of these, and (2) to (4) are by the running
+means m_i of what it had said of the examples until then.
+
+With T known, and a fifth of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
 what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
 
     t_i ∝ (m_ik T_k,y_i)²_k                             by Bayes' rule, and surer than that                    (5)
@@ -30,8 +38,9 @@ what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/
     ℓ̃ = Σ_k t̃_k (1 − p_k(x̃)^(q/2)) / (q/2)             in the place of (1)                                    (6)
     L = mean of ℓ and ℓ̃ − ρ/2 Σ_k π_k log p̄_k,          p̄ the mean of p over the batch                         (7)
 
-π (K,) are the shares of the classes, with which T makes the labels as frequent as they are. Where there is no noise, ε
-is next to 0, next to nothing is mixed and the loss is next to cross-entropy.
+π (K,) are the shares of the classes with which T makes the labels as frequent as they are, half-way to equal ones: T
+finds less noise that goes one way than there is. Where there is no noise, ε is next to 0, next to nothing is mixed and
+the loss is next to cross-entropy.
 """
 
 from __future__ import annotations
@@ -50,12 +59,14 @@ from noiseproof.method import Batch, Beliefs, Method, Run
 from noiseproof.methods._snapshot import Snapshot, tensors_of
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.methods.waking import memorises
+from noiseproof.models.inference import losses
 from noiseproof.models.parts import given_to_head
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
-BEGIN, PART, ALPHA, BALANCE = 0.3, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
+BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
+FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
 ENOUGH, MOST = 500, 20_000  # examples, at least, to know noise by; that are asked about, at most
 
 
@@ -101,12 +112,22 @@ def mixture_loss(log_p: Tensor, target: Tensor, q: float) -> Tensor:
 
 
 def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
-    """π (K,) with Tᵀπ as near to the shares ν (K,) of the labels (n,) as 20 steps π ← π ⊙ T (ν / Tᵀπ) lead."""
+    """π (K,) ∝ √π': half-way to equal ones from the shares π' with which T gives the labels (n,) theirs, Tᵀπ' = ν.
+
+    As near to that as 20 steps π' ← π' ⊙ T (ν / Tᵀπ') lead.
+    """
     shares = torch.bincount(labels, minlength=len(transition)).to(transition)
     shares = found = shares / shares.sum()
     for _ in range(20):
         found = found * (transition @ (shares / (transition.T @ found).clamp_min(1e-6)))
+    found = found.sqrt()  # half-way to equal ones
     return found / found.sum()
+
+
+def _surprise(run: Run) -> float:
+    """S_t: the mean of −log p_y over the labels held out."""
+    assert run.val is not None
+    return float(losses(run.predict(run.val), run.val.labels.cpu()).mean())
 
 
 class Plan(NamedTuple):
@@ -143,6 +164,7 @@ class Auto(Method):
     confusion: Tensor
     rate: Tensor
     begun: Tensor
+    surprise: Tensor
     visits: Tensor
     shares: Tensor
     reached: Tensor
@@ -151,15 +173,16 @@ class Auto(Method):
     def start(self, run: Run) -> None:
         self._plan: Plan | None = None
         n, K = len(run.data), run.num_classes
-        some = torch.randperm(n, generator=run.generator)[:MOST].sort().values if n > MOST else torch.arange(n)
+        some = np.sort(np.random.default_rng(0).permutation(n)[:MOST])  # the run's own order is that of cross-entropy
         self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
-        self.register_buffer("asked", some)  # (m,) the examples that noise is told by
+        self.register_buffer("asked", torch.from_numpy(some))  # (m,) the examples that noise is told by
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
-        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epoch after which T is believed; 0: not yet
+        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epochs after which T counts; 0: not known
+        self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
         self.register_buffer("visits", torch.zeros(2))  # of the epoch before: how many, and the sum of p_y
-        self.then = Snapshot(self._known_of(run))  # when it was last asked
+        self.then = Snapshot(self._known_of(run))  # what it may go back to
         # what follows of these in each epoch: π, `by_label(T)`, and the logarithm of `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
         self.register_buffer("reached", torch.zeros(K, K), persistent=False)
@@ -175,42 +198,62 @@ class Auto(Method):
 
     def before_epoch(self, run: Run) -> None:
         self._plan = None
-        if self.begun or not 0 < 2 * run.epoch <= run.epochs or len(run.data) < ENOUGH:
+        if self.begun or 2 * run.epoch > run.epochs or len(run.data) < ENOUGH:
             return
-        if run.epoch > 1 and run.val is not None and memorises(run, self.visits.cpu()):
-            self.then.restore(self._known_of(run))
-            seen = (self.mean.sum(dim=1) > 0).nonzero()[:, 0]
-            said = (self.mean[seen] / self.mean[seen].sum(dim=1, keepdim=True)).cpu().numpy()
-            self._believe(run, said, run.data.labels[seen.cpu()].numpy())
-        elif run.epoch & (run.epoch - 1) == 0:  # a power of two
+        if run.epoch == 0:
+            self._look(run)
+        elif run.val is not None:
+            self._compare(run)
+        waits = run.epoch > 1 and not math.isnan(self.surprise[0])
+        if run.epoch & (run.epoch - 1) == 0 and not waits:  # 0 or a power of two
             self.then.keep(self._known_of(run))
-            self._believe(run, *self._others_say(run), least=KNOWN)
         self.visits.zero_()
 
-    def _others_say(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
-        """Predictions (m, K) by all examples but the one in question, and labels (m,)."""
+    def _look(self, run: Run) -> None:
+        """Before the first step: what the other examples say; without held-out labels it is believed as it is."""
         rows = self.asked.cpu()
         labels, sizes = run.data.labels[rows].numpy(), distributed.sizes_of(len(rows))
-        own = given_to_head(run.model, run.normalize, run.data, run.device, rows[distributed.own_part(sizes)])
-        return left_out.said(distributed.gather(own, sizes).numpy(), labels, run.num_classes), labels
-
-    def _believe(self, run: Run, said: np.ndarray, labels: np.ndarray, least: float = 0.0) -> None:
-        """Eqs. (2) to (4) by predictions (m, K) of labels (m,), if at least such a share of them is sure of a class."""
+        part = rows[distributed.own_part(sizes)]
+        own = given_to_head(run.model, run.normalize, run.data, run.device, part, inputs=True)
+        said = left_out.said(distributed.gather(own, sizes).numpy(), labels, run.num_classes)
         model = posterior.fit(labels, [said])
-        if (model.right([said]).max(axis=1) >= SURE).mean() < least:
+        if (model.right([said]).max(axis=1) < SURE).mean() > 1 - KNOWN:
             return
+        self._estimate(model, said, labels)
+        self.surprise[0] = -float(np.log(model.given([said])[np.arange(len(labels)), labels]).mean())
+        self.begun.fill_(run.val is None)
+
+    def _compare(self, run: Run) -> None:
+        """Whether to believe the others; or, where the network memorises, what it said before."""
+        others, before, now = *self.surprise.tolist(), _surprise(run)
+        if now < (1 - FURTHER) * others:  # the network knows what they do not
+            others = math.nan
+        settled = now < (1 + BEHIND) * others and now > (1 - SETTLED) * before
+        if settled or (run.epoch > 1 and memorises(run, self.visits.cpu())):
+            self.then.restore(self._known_of(run))
+            self.begun.fill_(run.epoch)
+            if math.isnan(others):
+                seen = (self.mean.sum(dim=1) > 0).nonzero()[:, 0]
+                said = (self.mean[seen] / self.mean[seen].sum(dim=1, keepdim=True)).cpu().numpy()
+                labels = run.data.labels[seen.cpu()].numpy()
+                self._estimate(posterior.fit(labels, [said]), said, labels)
+        self.surprise.copy_(torch.tensor([others, now]))
+
+    def _estimate(self, model: posterior.NoiseModel, said: np.ndarray, labels: np.ndarray) -> None:
+        """Eqs. (2) to (4) by predictions (m, K) of labels (m,) and their noise model."""
         right = model.posterior([said], labels)  # (m, K)
         found = found_transition(right, labels)
         self.rate.fill_(1 - float(right[np.arange(len(labels)), labels].mean()))  # Eq. (2)
         self.transition.copy_(torch.from_numpy(found))
         self.confusion.copy_(torch.from_numpy(uneven(found)))
-        self.begun.fill_(run.epoch)
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
+        if not 0 < int(self.begun) <= run.epoch:
+            return Plan(False, 0.0, False, 0.0)
         self.log_reached.copy_(by_label(self.confusion).log())
-        if not self.begun or run.epoch < BEGIN * run.epochs:
-            return Plan(bool(self.begun), self.q, False, 0.0)
+        if run.epoch < BEGIN * run.epochs:
+            return Plan(True, self.q, False, 0.0)
         self.reached.copy_(by_label(self.transition))
         self.shares.copy_(class_shares(self.transition, run.data.labels.to(self.transition.device)))
         return Plan(True, self.q, True, 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q)
@@ -229,10 +272,12 @@ class Auto(Method):
         mean = self.mean[whole.index]  # (size, K)
         mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[taught])
         self.mean[whole.index] = mean
-        if not known:
-            given = log_p.detach().gather(1, whole.label[:, None]).float().exp().sum()
+        if known:
+            each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.log_reached), q)  # (plain,)
+        else:
+            each = -log_p.gather(1, whole.label[:, None]).squeeze(1)
+            given = (-each.detach().float()).exp().sum()
             self.visits += torch.stack([torch.full_like(given, batch.size), given])
-        each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.log_reached), q)  # (plain,)
         if whole.weight is not None:
             each = each * whole.weight[:plain]
         if mixed:
@@ -248,6 +293,8 @@ class Auto(Method):
         return loss - BALANCE * q / Q * (self.shares.to(log_p.dtype) * log_mean).sum()  # Eq. (7)
 
     def figures(self, run: Run) -> dict[str, float]:
+        if not self.begun:
+            return {"noise_estimate": 0.0, "robustness": 0.0}
         return {"noise_estimate": float(self.rate), "robustness": self.q}
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:

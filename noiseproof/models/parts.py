@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from noiseproof.data.packing import Packed
 from noiseproof.errors import InputError
 from noiseproof.models.backbone import Backbone
 from noiseproof.models.inference import predictions
@@ -15,7 +16,7 @@ from noiseproof.models.inference import predictions
 if TYPE_CHECKING:
     from noiseproof.data import LabeledData
 
-MOST_FEATURES = 2048  # that a head may be given to be told by them
+MOST_FEATURES = 2048  # that a head, or a network, may be given to be told by them
 
 
 def head_of(network: nn.Module) -> list[nn.Module]:
@@ -63,24 +64,43 @@ def given_to_head(
     data: LabeledData,
     device: torch.device,
     index: Tensor,
+    *,
+    inputs: bool = False,
 ) -> Tensor:
     """What the head of a network is given of the rows `index` (n,) of a data set: features (n, F), on the CPU.
 
     The logarithms of its predictions (n, K), where that is no vector of at most `MOST_FEATURES` numbers. What has
     overflowed is 0: it tells nothing.
+
+    Args:
+        inputs: beside it what the network itself is given, in a row, where these are as few, and no tokens.
     """
-    seen: list[Any] = []
-    found = []
-    hook = head_of(network)[0].register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[:1]))
+    seen: dict[nn.Module, Any] = {}
+
+    def see(module: nn.Module, given: tuple[Any, ...]) -> None:
+        seen[module] = given[0] if given else None
+
+    found, head, numbers = [], head_of(network)[0], inputs and not isinstance(data.inputs, Packed)
+    hooks = [module.register_forward_pre_hook(see) for module in {head, *([network] if numbers else [])}]
     try:
         for rows, probability in predictions(nn.ModuleList([network]), normalize, data, device, index):
-            x: Any = seen[-1] if seen else None
-            fits = isinstance(x, Tensor) and x.ndim == 2 and len(x) == len(rows) and x.shape[1] <= MOST_FEATURES
-            found.append(x.float().cpu() if fits else probability.clamp_min(1e-12).log())
+            x: Any = seen.get(head)
+            fits = isinstance(x, Tensor) and x.ndim == 2 and _is_few(x, len(rows))
+            here = [x.float().cpu() if fits else probability.clamp_min(1e-12).log()]
+            own: Any = seen.get(network)
+            if numbers and head is not network and _is_few(own, len(rows)):
+                here.append(own.flatten(1).float().cpu())
+            found.append(torch.cat(here, dim=1))
             seen.clear()
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
     return torch.cat(found).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _is_few(x: Any, n: int) -> bool:
+    """Whether it is a tensor of n rows of at most `MOST_FEATURES` numbers."""
+    return isinstance(x, Tensor) and len(x) == n and x[0].numel() <= MOST_FEATURES
 
 
 def freeze_backbone(network: nn.Module) -> None:

@@ -116,6 +116,22 @@ def test_neighbours_are_others_nearest_first(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_array_equal(some, bank[np.argsort(-cosine[:, bank], axis=1)[:, : left_out.NEIGHBOURS]])
 
 
+def test_of_many_features_the_leading_components_are_nearly_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said by a sketch of them is what is said by all, and the same each time; of few it is that exactly."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 3
+    hidden = rng.normal(size=(400, 10)) + 2 * np.eye(10)[labels]
+    features = (hidden @ rng.normal(size=(10, 80)) + 0.1 * rng.normal(size=(400, 80))).astype(np.float32)
+    exact = left_out.as_probability(left_out.scores(*left_out.components(features), labels, 3))
+    np.testing.assert_array_equal(left_out.said(features, labels, 3), exact)
+    monkeypatch.setattr(left_out, "SKETCHED", 20)
+    found = left_out.said(features, labels, 3)
+    assert np.abs(found - exact).max() < 0.05
+    np.testing.assert_array_equal(found, left_out.said(features, labels, 3))
+    monkeypatch.setattr(left_out, "SKETCHED", 5)  # fewer than there are
+    assert np.abs(left_out.said(features, labels, 3) - exact).max() > 0.1
+
+
 def test_columns_that_say_nothing_or_more_columns_than_rows() -> None:
     x, labels = world(n=40)
     wide = np.concatenate([x, np.ones((40, 3)), np.random.default_rng(0).normal(size=(40, 60))], axis=1)

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import noiseproof as nf
+from noiseproof.data.packing import Tokens
 from noiseproof.errors import InputError
 from noiseproof.models import from_text, libraries, parts, weights
 
@@ -319,7 +320,22 @@ def test_what_a_head_is_given(network: str, data: nf.LabeledData, monkeypatch: p
         else:
             expected = images[rows].flatten(1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    beside = parts.given_to_head(model, lambda x: x.float() / 255, data, torch.device("cpu"), rows, inputs=True)
+    both = [expected] if network == "wide" else [expected, images[rows].flatten(1)]
+    torch.testing.assert_close(beside, torch.cat(both, dim=1), rtol=1e-4, atol=1e-5)
     assert not any(one._forward_pre_hooks for one in model.modules())
+
+
+def test_what_the_network_is_given_stands_beside_it_once_and_where_it_is_numbers() -> None:
+    data = nf.LabeledData(torch.randn(6, 4), torch.arange(6) % 3)
+    rows = torch.arange(6)
+    head = nn.Linear(4, 3)  # all head: it is given the inputs as it is
+    found = parts.given_to_head(head, lambda x: x, data, torch.device("cpu"), rows, inputs=True)
+    torch.testing.assert_close(found, data.take(rows))
+    tokens = nf.LabeledData(Tokens([[1, 2, 3, 4, 8]] * 6), torch.arange(6) % 3)
+    model = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(10, 3))
+    found = parts.given_to_head(model, lambda x: x.long(), tokens, torch.device("cpu"), rows, inputs=True)
+    assert found.shape == (6, 10)
 
 
 def test_what_overflowed_tells_nothing(data: nf.LabeledData) -> None:

@@ -57,11 +57,12 @@ def mixture_loss(logits: Tensor, target: Tensor, q: float) -> Tensor:
 
 
 def class_shares(transition: list[list[float]], labels: list[int]) -> list[float]:
-    """π after 20 steps π_k ← π_k Σ_j T_kj ν_j / Σ_i π_i T_ij from ν, the shares of the labels; of sum 1."""
+    """√ of π after 20 steps π_k ← π_k Σ_j T_kj ν_j / Σ_i π_i T_ij from ν, the shares of the labels; of sum 1."""
     K = len(transition)
     shares = [labels.count(j) / len(labels) for j in range(K)]
     found = list(shares)
     for _ in range(20):
         made = [math.fsum(found[i] * transition[i][j] for i in range(K)) for j in range(K)]
         found = [found[k] * math.fsum(transition[k][j] * shares[j] / made[j] for j in range(K)) for k in range(K)]
-    return [one / math.fsum(found) for one in found]
+    roots = [math.sqrt(one) for one in found]
+    return [one / math.fsum(roots) for one in roots]
