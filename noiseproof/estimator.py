@@ -205,8 +205,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
     def _choose(self, pairs: list[tuple[Any, Any]], data: LabeledData, seed: int) -> tuple[Any, Any]:
         """The network and method that tell best what labels are that they did not see, wrong ones included.
 
-        After each fold those are given up that are clearly behind, and the challenger where it is not ahead; at the end
-        it is taken only where all others are clearly behind.
+        After each fold those are given up that are clearly behind; at the end the challenger is taken only where all
+        others are.
         """
         folds, parts = (FOLDS, FOLDS) if len(data) < LARGE else (2, 1)
         fold = _folds(data.labels.numpy(), folds, seed)
@@ -222,7 +222,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):
                 said[at].append(result.run.predict(held_out).numpy())
             labels = np.concatenate([data.labels.numpy()[fold == done] for done in range(part + 1)])
             left = [left[i] for i in _in_the_race([np.concatenate(said[at]) for at in left], labels)]
-            if self.method is None and len(left) > 1 and (part == parts - 1 or pairs[left[0]][1] != CHALLENGER):
+            if self.method is None and len(left) > 1 and part == parts - 1:
                 left = [at for at in left if pairs[at][1] != CHALLENGER]
         return pairs[left[0]]
 

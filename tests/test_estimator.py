@@ -224,14 +224,19 @@ def test_what_tells_labels_best_is_kept_and_what_is_clearly_behind_is_not() -> N
         ([[2]], 2, 3 + 1),  # alone after the first fold
         ([[2, 1, 0], [0], []], 2, 3 + 3 + 1),  # ahead, and alone after the second
         ([[2, 1, 0], [0, 1, 2], [0, 2, 1]], 0, 3 + 3 + 3 + 1),  # ahead of others to the end
-        ([[0, 2], [1, 0]], 0, 3 + 1),  # not ahead
-        ([[1, 2, 0], [1, 0], [1, 0]], 1, 3 + 2 + 2 + 1),  # not ahead of two
+        (
+            [[0, 2], [0, 1], [1, 0]],
+            0,
+            3 + 2 + 2 + 1,
+        ),  # not ahead, then ahead, but of another that is not clearly behind
+        ([[0, 2], [0, 1], [1]], 2, 3 + 2 + 2 + 1),  # not ahead, then alone
+        ([[1, 2, 0], [1, 0], [1, 0]], 1, 3 + 3 + 2 + 1),  # not ahead of two
     ],
 )
 def test_the_method_is_chosen_with_the_network(
     races: list[list[int]], chosen: int, fits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The challenger stays in the race while it is ahead, and is taken where all others are clearly behind."""
+    """The challenger stays in the race until it is clearly behind, and is taken where all others are."""
     asked, pairs = [], [("mlp(widths=[])", "elr(lam=1)"), ("mlp", "elr(lam=1)"), ("mlp", "auto")]
     monkeypatch.setattr(
         estimator, "fit", lambda model, data, method, **how: asked.append((model, method)) or fit("mlp", data, **how)

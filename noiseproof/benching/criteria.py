@@ -63,6 +63,17 @@ def score(
     return found
 
 
+def pick(figures: Mapping[str, Mapping[str, Any]], name: str, order: Sequence[str]) -> str:
+    """The method that a criterion picks among some in their order, by the figures of each.
+
+    Those within a standard error of the first cannot be told apart by so few held-out labels: of them it is the one
+    that `order` names first.
+    """
+    first = max(order, key=lambda one: figures[one][name])
+    least = figures[first][name] - figures[first].get("error", 0.0)
+    return next(one for one in order if figures[one][name] >= least)
+
+
 @dataclass(frozen=True)
 class Record:
     """How a criterion has done where the truth is known."""
@@ -78,7 +89,7 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
     """How a criterion has chosen among methods, by the results of a grid; None where these do not have it.
 
     Args:
-        methods: the candidates, of which the pick and the best are; None: all methods there are.
+        methods: the candidates, of which the pick and the best are, in their order; None: all methods there are.
     """
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
@@ -88,13 +99,13 @@ def track_record(records: Iterable[dict[str, Any]], name: str, methods: Sequence
             groups.setdefault(same, {})[cell["method"]] = figures
     correlations, regrets = [], []
     for group in groups.values():
-        there = [one for one in group if methods is None or one in methods]
+        there = [one for one in methods or group if one in group]
         if len(there) < 3:
             continue
         truth, score = ([group[one][key] for one in there] for key in ("kept", name))
         correlation = rank_correlation(score, truth)
         correlations += [] if correlation is None else [correlation]
-        regrets.append(100 * (max(truth) - truth[int(np.argmax(score))]))
+        regrets.append(100 * (max(truth) - group[pick(group, name, there)]["kept"]))
     if not regrets or not correlations:
         return None
     near = float(np.mean(np.array(regrets) <= 1.0))

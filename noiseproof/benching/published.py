@@ -13,8 +13,8 @@ from noiseproof.benching.cells import Cell, Record, key, read
 
 COMMITTED = "leaderboard.json"
 KEPT = (  # the figures that committed results keep
-    "last", "best", "kept", "agreed", "consensus", "corrected", "memorised", "auroc", "f1", "noise", "estimated",
-    "processor", "peak_mb", "failed",
+    "last", "best", "kept", "agreed", "error", "consensus", "corrected", "memorised", "auroc", "f1", "noise",
+    "estimated", "processor", "peak_mb", "failed",
 )  # fmt: skip
 
 

@@ -88,10 +88,11 @@ def compare(
     if past:
         header = ["criterion", "rank correlation", "pick within 1 point", "points below the best", "at worst"]
         show(table("How far these criteria are to be trusted", header, past, caption=_PAST))
-    best = known[0]["cell"]["method"]
+    found_of = {one["cell"]["method"]: one["figures"] for one in known}
+    best = criteria.pick(found_of, criteria.PICKS, [name for name in names if name in found_of])
     least = known[0]["figures"]["agreed"] - known[0]["figures"]["error"]
-    near = [one["cell"]["method"] for one in known[1:] if one["figures"]["agreed"] >= least]
-    equal = f" Within a standard error: {', '.join(near)}." if near else ""
+    near = [name for name, one in found_of.items() if name != best and one["agreed"] >= least]
+    equal = f" Held-out labels do not tell it from {', '.join(near)}; it is named before them." if near else ""
     chosen = {name: value for name, value in given_by_hand(context).items() if name in given} | {"method": best}
     typed = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in chosen.items()]
     # there is no run of `fit` on features

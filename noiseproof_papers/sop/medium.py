@@ -1,4 +1,4 @@
-"""Do the methods hurt, or help, on all of CIFAR-10? `sop`, `elr` and `sop_plus` against `ce` at the medium scale.
+"""Do the methods hurt, or help, on all of CIFAR-10? `sop`, `elr` and others against `ce` at the medium scale.
 
 Not of a paper: `defaults-grid` where a network has much to learn. What matters most comes first, as a run takes
 some twenty minutes of a core, by the network's throughput, and the grid is run a part at a time.
@@ -16,11 +16,11 @@ class DefaultsMedium(Compared):
     """Kinds of noise and methods in rows."""
 
     name = "defaults-medium"
-    title = "sop, elr and sop_plus against cross-entropy on all of CIFAR-10"
+    title = "sop, elr and others against cross-entropy on all of CIFAR-10"
     paper = "Liu et al. 2020 and 2022"
     scales = ("medium",)
     settings = ("symmetric:0.4", "labels:random_label1", "none", ASYMMETRIC)
-    methods = ("ce", "sop", "elr", "sop_plus")
+    methods = ("ce", "sop", "elr", "sop_plus", "elr(lam=3)", "sop(lr_u='auto', lr_v='auto')", "mixup", "auto")
 
     def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
         return medium(method)

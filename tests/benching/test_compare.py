@@ -26,6 +26,24 @@ def test_track_record() -> None:
     assert poor is None  # two candidates have no order to speak of
 
 
+def test_the_pick_is_the_first_named_of_those_that_held_out_labels_do_not_tell_apart() -> None:
+    figures = {"ce": {"agreed": 0.60}, "auto": {"agreed": 0.66}, "elr": {"agreed": 0.70, "error": 0.045}}
+    assert criteria.pick(figures, "agreed", ["ce", "auto", "elr"]) == "auto"
+    assert criteria.pick(figures, "agreed", ["elr", "auto", "ce"]) == "elr"
+    figures["elr"]["error"] = 0.035
+    assert criteria.pick(figures, "agreed", ["ce", "auto", "elr"]) == "elr"
+    del figures["elr"]["error"]
+    assert criteria.pick(figures, "agreed", ["ce", "auto", "elr"]) == "elr"
+    records = [
+        record(name, "none", seed, kept, agreed=agreed, error=0.05)
+        for seed in range(2)
+        for name, kept, agreed in (("ce", 0.5, 0.6), ("auto", 0.7, 0.66), ("elr", 0.6, 0.7))
+    ]
+    found = criteria.track_record(records, "agreed", methods=("auto", "ce", "elr"))
+    assert found is not None
+    assert (found.near, found.regret) == (1.0, 0.0)
+
+
 def test_command_line(tmp_path: Path) -> None:
     words = ["compare", "digits", "--limit", "600", "--epochs", "4", "--methods", "ce,gce,auto", "-q", "--val", "0.3"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
