@@ -220,7 +220,8 @@ class Auto(Method):
         if (model.right([said]).max(axis=1) < SURE).mean() > 1 - KNOWN:
             return
         self._estimate(model, said, labels)
-        self.surprise[0] = -float(np.log(model.given([said])[np.arange(len(labels)), labels]).mean())
+        own = model.given([said])[np.arange(len(labels)), labels]
+        self.surprise[0] = -float(np.log(own + posterior.TINY).mean())
         self.begun.fill_(run.val is None)
 
     def _compare(self, run: Run) -> None:
