@@ -41,7 +41,14 @@ def test_the_medium_tables_share_their_runs() -> None:
     known = {key(one) for cells in grids for one in cells}
     ours = DefaultsMedium().cells("medium", 1)
     alone = {(one["noise"], one["labels"], one["method"]) for one in ours if key(one) not in known}
-    assert alone == {("symmetric:0.4", None, "sop_plus"), (None, None, "elr"), (None, None, "sop_plus")}
+    settings = {(one["noise"], one["labels"]) for one in ours}
+    former = {"elr(lam=3)", "sop(lr_u='auto', lr_v='auto')", "auto"}
+    assert len(settings) == 4
+    assert {one for one in alone if one[2] in former} == {(*setting, name) for setting in settings for name in former}
+    assert {one for one in alone if one[2] not in former} == {
+        ("symmetric:0.4", None, "sop_plus"), (None, None, "elr"), (None, None, "sop_plus"),
+        ("symmetric:0.4", None, "mixup"), (None, "random_label1", "mixup"), (None, None, "mixup"),
+    }  # fmt: skip
     first = [(one["noise"], one["method"]) for one in ours[:4]]
     assert first == [("symmetric:0.4", method) for method in ("ce", "sop", "elr", "sop_plus")]
 
