@@ -92,7 +92,7 @@ def compare(
     best = criteria.pick(found_of, criteria.PICKS, [name for name in names if name in found_of])
     least = known[0]["figures"]["agreed"] - known[0]["figures"]["error"]
     near = [name for name, one in found_of.items() if name != best and one["agreed"] >= least]
-    equal = f" Held-out labels do not tell it from {', '.join(near)}; it is named before them." if near else ""
+    equal = f" Held-out labels do not tell it from {', '.join(near)}: it stands first in --methods." if near else ""
     chosen = {name: value for name, value in given_by_hand(context).items() if name in given} | {"method": best}
     typed = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in chosen.items()]
     # there is no run of `fit` on features
