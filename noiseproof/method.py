@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -128,6 +129,7 @@ class Run:
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed, over all epochs
     lr: float = 0.0  # learning rate of the current step
+    autocast: torch.dtype | None = None  # of the networks' operations, `precision`; None: as the weights are
     predicts: bool = True  # training examples are evaluated after each epoch: `predicted`
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
@@ -144,6 +146,10 @@ class Run:
         """Steps of the whole run, if it is not ended before and every epoch visits all examples."""
         full, rest = divmod(len(self.data), self.batch_size)
         return self.epochs * max(full + (rest > 1), 1)
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass: steps and predictions are in it already."""
+        return nullcontext() if self.autocast is None else torch.autocast(self.device.type, dtype=self.autocast)
 
     def predict(
         self,
@@ -169,9 +175,10 @@ class Run:
         data, models = self.data if data is None else data, self.models if models is None else models
         probability = torch.empty(len(index), self.num_classes)  # made first: kept blocks would scatter over the heap
         done = 0
-        for rows, block in predictions(models, self.normalize, data, self.device, index):
-            probability[done : done + len(rows)] = block
-            done += len(rows)
+        with self.precision():
+            for rows, block in predictions(models, self.normalize, data, self.device, index):
+                probability[done : done + len(rows)] = block
+                done += len(rows)
         return probability
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from noiseproof import checks
 from noiseproof.data.sources import Ahead
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def block_size(input_shape: tuple[int, ...]) -> int:
 
 
 def probabilities(models: nn.ModuleList, inputs: Tensor) -> Tensor:
-    """Class probabilities (B, K) of normalised inputs (B, …): the mean over the models."""
-    return torch.stack([model(inputs).softmax(dim=1) for model in models]).mean(dim=0)
+    """Class probabilities (B, K) of normalised inputs (B, …): the mean over the models, in single precision."""
+    return torch.stack([checks.single(model(inputs)).softmax(dim=1) for model in models]).mean(dim=0)
 
 
 def losses(probability: Tensor, label: Tensor) -> Tensor:

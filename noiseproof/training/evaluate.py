@@ -119,6 +119,7 @@ def conclude(
     Predictions are made by all processes and kept by the main one, which alone audits the labels.
     `kept`: of which epoch; `features`: what its audit goes by beside the networks, as of `others_say`.
     """
+    run.autocast = None  # the models are judged as they will be asked from now on
     sets = {name: one for name, one in (("train", run.data), ("val", run.val), ("test", test)) if one is not None}
     said = {name: run.predict(one, everywhere=False) for name, one in sets.items()}  # (m, K)
 

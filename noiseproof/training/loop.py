@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -64,11 +63,10 @@ class Loop:
         evaluate: Callable[[Run], dict[str, float]],
         progress: Progress,
         schedule: schedules.Schedule,
-        autocast: torch.dtype | None,
         folder: RunFolder | None,
     ) -> None:
         self.call, self.run, self.method, self.batches = call, run, method, batches
-        self.evaluate, self.progress, self.autocast, self.folder = evaluate, progress, autocast, folder
+        self.evaluate, self.progress, self.folder = evaluate, progress, folder
         run.inputs = batches.inputs
         distributed.share(run.models)  # before the method copies them
         method.start(run)
@@ -180,7 +178,7 @@ class Loop:
             batch = self.batches.load(pieces[number])
             self.rows.fetch(pieces[number], batch)
             self.set_rate(run.epoch + number / len(pieces))
-            with self.precision():
+            with run.precision():
                 loss = method.loss(run, batch)
             if not (checks.is_dense(loss) and loss.ndim == 0 and loss.is_floating_point()):
                 raise InputError(f"the method's loss must be a scalar, got {checks.describe(loss)}; average it")
@@ -290,10 +288,6 @@ class Loop:
         for group, base in zip(self.optimizers[0].param_groups, self.base_lr, strict=True):
             group["lr"] = base * factor
         self.run.lr = self.base_lr[0] * factor
-
-    def precision(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
-        return nullcontext() if self.autocast is None else torch.autocast(self.run.device.type, dtype=self.autocast)
 
     def distance(self) -> float:
         """‖θ − θ₀‖ over all trainable parameters."""

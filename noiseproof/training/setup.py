@@ -47,7 +47,6 @@ class Setup:
         call = again(call)
         self.call = call
         self.device = pick_device(call.device)
-        self.autocast = pick_precision(call.precision, self.device)
         self.rate = schedules.of(call.schedule)
         self.folder = None if call.out is None else call.out if isinstance(call.out, RunFolder) else RunFolder(call.out)
         checks.require(self.folder is not None or not call.resume, "out", call.out, "the folder of the run to resume")
@@ -87,6 +86,7 @@ class Setup:
             generator=torch.Generator().manual_seed(self.call.seed),
             normalize=self.normalization(data, models).to(self.device),
             val=val,
+            autocast=pick_precision(self.call.precision, self.device),
             predicts=predicts,
         )
 
@@ -117,7 +117,7 @@ class Setup:
             self.folder.writes = main
         batches = Batches(run.data, run.normalize, augments, self.device, self.call.seed, even, self.call.shuffle)
         progress = reporter(self.call.progress if main else False)
-        return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.autocast, self.folder)
+        return Loop(self.call, run, method, batches, evaluate, progress, self.rate, self.folder)
 
     def describe(self, model: Model, run: Run, method: Method, **resolved: Any) -> dict[str, Any]:
         """What determines a run, as JSON: two runs of equal descriptions are the same run.

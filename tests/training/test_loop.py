@@ -191,6 +191,26 @@ def test_bfloat16_trains(digits):
     assert run(digits, epochs=5, precision="bfloat16").history[-1]["train_accuracy"] > 0.3
 
 
+def test_in_bfloat16_it_is_evaluated_as_it_is_trained_and_judged_in_single(digits):
+    seen = []
+
+    class Watched(CrossEntropy):
+        def before_epoch(self, run):
+            seen.append(run.predict(run.data)[0])
+
+        def finish(self, run):
+            seen.append(run.autocast)
+
+    result = run(digits, epochs=1, precision="bfloat16", method=Watched())
+    assert seen[1] == torch.bfloat16
+    assert result.run.autocast is None
+    single = result.run.predict(result.run.data)[0]
+    result.run.autocast = torch.bfloat16
+    half = result.run.predict(result.run.data)[0]
+    assert half.dtype == single.dtype == torch.float32
+    assert 0 < (half - single).abs().max() < 0.05
+
+
 @pytest.mark.parametrize(
     ("optimizer", "lr"),
     [
