@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import eigh, qr
 
-from noiseproof.auditing.blocks import blocks
+from noiseproof.auditing.blocks import blocks, one_thread
 from noiseproof.auditing.features import NEIGHBOURS, votes
 
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -41,11 +41,12 @@ def evidence(features: np.ndarray, labels: np.ndarray, num_classes: int, seed: i
 
 def said(features: np.ndarray, labels: np.ndarray, num_classes: int, seed: int = 0) -> np.ndarray:
     """Those of the regression alone, by about the `SKETCHED` leading components, where speed matters most."""
-    x = _standardised(features)
-    if x.shape[1] > SKETCHED:  # one step of subspace iteration from a random subspace (Halko et al. 2011)
-        start = np.random.default_rng(seed).standard_normal((x.shape[1], SKETCHED), np.float32)
-        x = x @ qr(x.T @ (x @ start), mode="economic")[0]
-    return as_probability(scores(*_components(x), labels, num_classes))
+    with one_thread():  # most of its products are small: the threads of BLAS would wait for each other
+        x = _standardised(features)
+        if x.shape[1] > SKETCHED:  # one step of subspace iteration from a random subspace (Halko et al. 2011)
+            start = np.random.default_rng(seed).standard_normal((x.shape[1], SKETCHED), np.float32)
+            x = x @ qr(x.T @ (x @ start), mode="economic")[0]
+        return as_probability(scores(*_components(x), labels, num_classes))
 
 
 def components(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -38,6 +38,11 @@ what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/
     ℓ̃ = Σ_k t̃_k (1 − p_k(x̃)^(q/2)) / (q/2)             in the place of (1)                                    (6)
     L = mean of ℓ and ℓ̃ − ρ/2 Σ_k π_k log p̄_k,          p̄ the mean of p over the batch                         (7)
 
+The gradient of each of the three is that of −Σ_k W_k log p_k with a W that is held fixed, so that a step is one of
+cross-entropy with labels W, which need no graph:
+
+    W_ik = p_ik U_k,y_i s_i^(q−1),   t̃_ik p_ik^(q/2),   ρ/2 π_k p_ik / Σ_i p_ik                               (8)
+
 π (K,) are the shares of the classes with which T makes the labels as frequent as they are, half-way to equal ones: T
 finds less noise that goes one way than there is. Where there is no noise, ε is next to 0, next to nothing is mixed and
 the loss is next to cross-entropy.
@@ -75,14 +80,33 @@ def by_label(confusion: Tensor) -> Tensor:
     return confusion.T.clamp_min(1e-6)
 
 
-def log_corrected(log_p: Tensor, label: Tensor, log_reached: Tensor) -> Tensor:
-    """log s (B,), Eq. (1), of log p (B, K), label (B,) and the logarithm of `by_label(U)` (K, K)."""
-    return (log_p + log_reached[label].to(log_p.dtype)).logsumexp(dim=1)
-
-
-def auto_loss(log_s: Tensor, q: float) -> Tensor:
+def powered(log_s: Tensor, q: float) -> Tensor:
     """(1 − s^q) / q of log s, of any shape: ℓ of Eq. (1), and of each class in Eq. (6)."""
     return -log_s if q < 1e-3 else -torch.expm1(q * log_s) / q
+
+
+def corrected(p: Tensor, reached: Tensor, q: float) -> tuple[Tensor, Tensor]:
+    """ℓ (B,), Eq. (1), and its W (B, K), of p (B, K) and the rows of `by_label(U)` (B, K)."""
+    joint = p * reached
+    log_s = joint.sum(dim=1, keepdim=True).log()  # (B, 1); s is a millionth at least, as each U is
+    return powered(log_s, q).squeeze(1), joint * ((q - 1) * log_s).exp()
+
+
+def mixture(log_p: Tensor, target: Tensor, q: float) -> tuple[Tensor, Tensor]:
+    """ℓ̃ (B,), Eq. (6), and its W (B, K), of log p (B, K), t̃ (B, K) and q/2; cross-entropy for q = 0."""
+    return (target * powered(log_p, q)).sum(dim=1), target * (q * log_p).exp()
+
+
+def balance(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """−Σ_k π_k log p̄_k (), of Eq. (7), and its W (B, K), of p (B, K) and π (K,)."""
+    total = p.sum(dim=0) + 1e-30  # no class is impossible
+    return -(shares * (total / len(p)).log()).sum(), p * (shares / total)
+
+
+def with_gradient(value: Tensor, log_p: Tensor, w: Tensor) -> Tensor:
+    """The value (), and as its gradient that of −Σ_ik W_ik log p_ik, W (B, K) held fixed: Eq. (8)."""
+    pull = (w * log_p).sum()
+    return value + pull.detach() - pull
 
 
 def found_transition(right: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -104,11 +128,6 @@ def refined(mean: Tensor, reached: Tensor) -> Tensor:
     """t (B, K), Eq. (5), of running means m (B, K), 0 where never visited, and the rows of `by_label(T)` (B, K)."""
     joint = ((mean + 1e-6) * reached).square()
     return joint / joint.sum(dim=1, keepdim=True)
-
-
-def mixture_loss(log_p: Tensor, target: Tensor, q: float) -> Tensor:
-    """ℓ̃ (B,), Eq. (6), of log p (B, K), t̃ (B, K) and q/2; cross-entropy for q = 0."""
-    return (target * auto_loss(log_p, q)).sum(dim=1)
 
 
 def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
@@ -168,7 +187,7 @@ class Auto(Method):
     visits: Tensor
     shares: Tensor
     reached: Tensor
-    log_reached: Tensor
+    expected: Tensor
 
     def start(self, run: Run) -> None:
         self._plan: Plan | None = None
@@ -183,10 +202,10 @@ class Auto(Method):
         self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
         self.register_buffer("visits", torch.zeros(2))  # of the epoch before: how many, and the sum of p_y
         self.then = Snapshot(self._known_of(run))  # what it may go back to
-        # what follows of these in each epoch: π, `by_label(T)`, and the logarithm of `by_label(U)`
+        # what follows of these in each epoch: π, `by_label(T)` and `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
         self.register_buffer("reached", torch.zeros(K, K), persistent=False)
-        self.register_buffer("log_reached", torch.zeros(K, K), persistent=False)
+        self.register_buffer("expected", torch.zeros(K, K), persistent=False)
 
     def _known_of(self, run: Run) -> dict[str, Tensor]:
         """The networks, and what they said of each example."""
@@ -252,7 +271,7 @@ class Auto(Method):
         """Of the epoch that begins, or goes on after a resumption."""
         if not 0 < int(self.begun) <= run.epoch:
             return Plan(False, 0.0, False, 0.0)
-        self.log_reached.copy_(by_label(self.confusion).log())
+        self.expected.copy_(by_label(self.confusion))
         if run.epoch < BEGIN * run.epochs:
             return Plan(True, self.q, False, 0.0)
         self.reached.copy_(by_label(self.transition))
@@ -267,31 +286,36 @@ class Auto(Method):
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
             inputs = batch.gather(inputs)
-            inputs = torch.cat([inputs[:plain], lam * inputs[plain:] + (1 - lam) * inputs[:mixed]])[batch.own]
+            inputs = torch.cat([inputs[:plain], torch.lerp(inputs[:mixed], inputs[plain:], lam)])[batch.own]
         log_p = batch.gather(checks.single(run.model(inputs)).log_softmax(dim=1))  # (size, K)
         whole = batch.gathered()  # partners in Eq. (6) are of all processes: each keeps every row
-        mean = self.mean[whole.index]  # (size, K)
-        mean[:plain].lerp_(log_p[:plain].detach().float().exp(), 1 - MEMORY[taught])
-        self.mean[whole.index] = mean
-        if known:
-            each = auto_loss(log_corrected(log_p[:plain], whole.label[:plain], self.log_reached), q)  # (plain,)
-        else:
+        said = log_p.detach()
+        p = said.exp()
+        mean = self.mean.index_select(0, whole.index)  # (size, K)
+        mean[:plain].lerp_(p[:plain].to(mean), 1 - MEMORY[taught])
+        self.mean.index_copy_(0, whole.index, mean)
+        if not known:
             each = -log_p.gather(1, whole.label[:, None]).squeeze(1)
             given = (-each.detach().float()).exp().sum()
             self.visits += torch.stack([torch.full_like(given, batch.size), given])
-        if whole.weight is not None:
-            each = each * whole.weight[:plain]
+            return (each if whole.weight is None else each * whole.weight).mean()
+
+        each, w = corrected(p[:plain], self.expected.index_select(0, whole.label[:plain]).to(p), q)
+        weight = None if whole.weight is None else whole.weight.to(p)
+        if weight is not None:
+            each, w = each * weight[:plain], w * weight[:plain, None]
         if mixed:
-            target = refined(mean, self.reached[whole.label])  # (size, K)
-            if whole.weight is not None:
-                target = target * whole.weight[:, None]
-            target = lam * target[plain:] + (1 - lam) * target[:mixed]  # (mixed, K)
-            each = torch.cat([each, mixture_loss(log_p[plain:], target.to(log_p.dtype), q / 2)])
-        loss = each.mean()
-        if not taught or whole.weight is not None:
-            return loss
-        log_mean = log_p.logsumexp(dim=0) - math.log(batch.size)  # (K,)
-        return loss - BALANCE * q / Q * (self.shares.to(log_p.dtype) * log_mean).sum()  # Eq. (7)
+            target = refined(mean, self.reached.index_select(0, whole.label)).to(p)  # (size, K)
+            if weight is not None:
+                target *= weight[:, None]
+            of_mixed, w_mixed = mixture(said[plain:], torch.lerp(target[:mixed], target[plain:], lam), q / 2)
+            each, w = torch.cat([each, of_mixed]), torch.cat([w, w_mixed])
+        value, w = each.mean(), w / batch.size
+        if taught and weight is None:
+            held, w_held = balance(p, self.shares.to(p))
+            part = BALANCE * q / Q
+            value, w = value + part * held, w.add_(w_held, alpha=part)  # Eq. (7)
+        return with_gradient(value, log_p, w)
 
     def figures(self, run: Run) -> dict[str, float]:
         if not self.begun:

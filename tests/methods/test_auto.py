@@ -18,18 +18,31 @@ from noiseproof.method import Batch, Beliefs, Run
 from noiseproof.methods import auto
 from noiseproof.methods.auto import (
     Auto,
-    auto_loss,
+    balance,
     by_label,
     class_shares,
+    corrected,
     found_transition,
-    log_corrected,
-    mixture_loss,
+    mixture,
     refined,
     uneven,
+    with_gradient,
 )
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.models import parts
 from noiseproof.training.fit import fit
+
+
+def same_with_gradient(ours: tuple[torch.Tensor, torch.Tensor], slow: torch.Tensor, logits: torch.Tensor) -> None:
+    """A loss, of each example or of all, and its W (B, K), against a twin that torch differentiates."""
+    value, w = ours
+    torch.testing.assert_close(value, slow.detach())
+    weight = torch.linspace(1, 2, value.numel(), dtype=torch.float64).reshape(value.shape)
+    whole = with_gradient((weight * value).sum(), logits.log_softmax(dim=1), weight.reshape(-1, 1) * w)
+    assert float(whole.detach()) == pytest.approx(float((weight * slow.detach()).sum()), rel=1e-12)
+    (one,) = torch.autograd.grad(whole, logits)
+    (other,) = torch.autograd.grad((slow * weight).sum(), logits)
+    torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.3, 0.7])
@@ -38,21 +51,26 @@ def test_loss_and_gradient(q: float) -> None:
     logits = (3 * torch.randn(6, 4, dtype=torch.float64)).requires_grad_()
     label = torch.tensor([0, 1, 2, 3, 3, 0])
     T = torch.softmax(torch.randn(4, 4, dtype=torch.float64) + 3 * torch.eye(4), dim=1)
-    ours = auto_loss(log_corrected(logits.log_softmax(dim=1), label, by_label(T).log()), q)
-    slow = reference.loss(logits, label, T, q)
-    torch.testing.assert_close(ours, slow)
-    weight = torch.linspace(1, 2, 6, dtype=torch.float64)
-    (one,) = torch.autograd.grad((ours * weight).sum(), logits, retain_graph=True)
-    (other,) = torch.autograd.grad((slow * weight).sum(), logits)
-    torch.testing.assert_close(one, other)
+    ours = corrected(logits.detach().softmax(dim=1), by_label(T)[label], q)
+    same_with_gradient(ours, reference.loss(logits, label, T, q), logits)
 
 
 def test_at_first_it_is_cross_entropy() -> None:
     torch.manual_seed(0)
     logits, label = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
-    found = auto_loss(log_corrected(logits.log_softmax(dim=1), label, by_label(torch.eye(3)).log()), 0.0)
+    found, w = corrected(logits.softmax(dim=1), by_label(torch.eye(3))[label], 0.0)
     ce = torch.nn.functional.cross_entropy(logits, label, reduction="none")
     torch.testing.assert_close(found, ce, atol=1e-4, rtol=1e-4)  # T is not below 1e-6
+    torch.testing.assert_close(w, torch.eye(3, dtype=torch.float64)[label], atol=1e-4, rtol=1e-4)
+
+
+def test_mean_predictions_are_held_to_shares() -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(5, 4, dtype=torch.float64)).requires_grad_()
+    shares = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    same_with_gradient(balance(logits.detach().softmax(dim=1), shares), reference.balance(logits, shares), logits)
+    lost = torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # a class that single precision gives nothing
+    assert all(part.isfinite().all() for part in balance(lost, torch.tensor([0.5, 0.5])))
 
 
 def noisy_digits(kind: str | None, n: int = 1200) -> LabeledData:
@@ -340,10 +358,10 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
 
 
 def test_no_label_is_impossible() -> None:
-    log_p = torch.tensor([[1e-12, 1 - 1e-12, 1e-13]], dtype=torch.float64).log()
-    assert float(log_corrected(log_p, torch.tensor([0]), by_label(torch.eye(3)).log())) == pytest.approx(
-        np.log(1e-6), abs=1e-4
-    )
+    p = torch.tensor([[1e-12, 1 - 1e-12, 1e-13]], dtype=torch.float64)
+    value, w = corrected(p, by_label(torch.eye(3))[[0]], 0.0)
+    assert float(value) == pytest.approx(-np.log(1e-6), abs=1e-4)
+    torch.testing.assert_close(w, p, rtol=0, atol=1e-5)  # that label tells nothing
 
 
 def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: MakeRun) -> None:
@@ -360,12 +378,8 @@ def test_mixtures_and_their_gradient(q: float) -> None:
     torch.manual_seed(0)
     logits = (3 * torch.randn(5, 4, dtype=torch.float64)).requires_grad_()
     target = torch.rand(5, 4, dtype=torch.float64)  # not of sum 1 where examples have weights
-    ours, slow = mixture_loss(logits.log_softmax(dim=1), target, q), reference.mixture_loss(logits, target, q)
-    torch.testing.assert_close(ours, slow)
-    weight = torch.linspace(1, 2, 5, dtype=torch.float64)
-    (one,) = torch.autograd.grad((ours * weight).sum(), logits, retain_graph=True)
-    (other,) = torch.autograd.grad((slow * weight).sum(), logits)
-    torch.testing.assert_close(one, other)
+    ours = mixture(logits.detach().log_softmax(dim=1), target, q)
+    same_with_gradient(ours, reference.mixture_loss(logits, target, q), logits)
 
 
 def test_refined_labels_are_those_of_bayes_squared() -> None:
@@ -424,13 +438,10 @@ def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weight
     )
     run.model.train()
     state = {name: value.clone() for name, value in run.model.state_dict().items()}
-    logits = run.model(inputs).detach()
-    run.model.load_state_dict(state)
-    loss = method.loss(run, Batch((x,), label, everyone, weight))
-    p = logits.softmax(dim=1)
+    logits = run.model(inputs)
+    p = logits.detach().softmax(dim=1)
     after = before.clone()
     after[:plain] = 0.7 * before[:plain] + 0.3 * p[:plain]
-    torch.testing.assert_close(method.mean, after, rtol=1e-4, atol=1e-5)
     target = torch.tensor(reference.refined(after.tolist(), label.tolist(), method.transition.tolist()))
     w = torch.ones(12) if weight is None else weight
     each = reference.loss(logits[:plain].double(), label[:plain], method.confusion.double(), q) * w[:plain]
@@ -439,11 +450,18 @@ def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weight
             lam * w[plain + j] * target[plain + j] + (1 - lam) * w[j] * target[j] for j in range(mixed)
         ])  # fmt: skip
         each = torch.cat([each, reference.mixture_loss(logits[plain:].double(), soft, q / 2)])
-    expected = float(each.mean())
+    expected = each.mean()
     if weight is None:
-        shares = reference.class_shares(method.transition.tolist(), label.tolist())
-        expected -= 0.5 * q / 0.7 * sum(share * float(p[:, k].mean().log()) for k, share in enumerate(shares))
-    assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
+        shares = torch.tensor(reference.class_shares(method.transition.tolist(), label.tolist()))
+        expected = expected + 0.5 * q / 0.7 * reference.balance(logits.double(), shares)
+    parameters = list(run.model.parameters())
+    gradients = torch.autograd.grad(expected, parameters)
+    run.model.load_state_dict(state)
+    loss = method.loss(run, Batch((x,), label, everyone, weight))
+    torch.testing.assert_close(method.mean, after, rtol=1e-4, atol=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)
+    for one, other in zip(torch.autograd.grad(loss, parameters), gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
     assert torch.equal(run.generator.get_state(), drawn) is (mixed == 0)
 
 

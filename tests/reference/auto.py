@@ -56,6 +56,12 @@ def mixture_loss(logits: Tensor, target: Tensor, q: float) -> Tensor:
     return torch.stack(found)
 
 
+def balance(logits: Tensor, shares: Tensor) -> Tensor:
+    """−Σ_k π_k log of the mean of p_k over examples: logits (B, K), π (K,) to ()."""
+    p = [torch.exp(row) / sum(torch.exp(one) for one in row) for row in logits]
+    return -sum(share * torch.log(sum(row[k] for row in p) / len(p)) for k, share in enumerate(shares))
+
+
 def class_shares(transition: list[list[float]], labels: list[int]) -> list[float]:
     """√ of π after 20 steps π_k ← π_k Σ_j T_kj ν_j / Σ_i π_i T_ij from ν, the shares of the labels; of sum 1."""
     K = len(transition)
