@@ -50,7 +50,6 @@ MEDIUM: dict[str, Any] = {
     "model": "quicknet(widths=[32, 128, 256])", "epochs": 12, "batch_size": 128,
     "lr": 0.15, "momentum": 0.9, "weight_decay": 5e-4,
     "schedule": "cosine(warmup=1)", "augment": "weak", "val": 0.1, "eval_examples": 1000, "audit_features": "none",
-    "precision": "bfloat16",
 }  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "medium": {}, "paper": {}}
 RUNS = {"small": 3, "medium": 2, "paper": 5}

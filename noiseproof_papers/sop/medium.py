@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from noiseproof_papers.experiment import Cell, Done, Table, group, spread, spreads
+from noiseproof_papers.experiment import Done, Table, group, spread, spreads
 from noiseproof_papers.fits import ASYMMETRIC, Compared, medium, noise_of
 
 
@@ -21,13 +21,9 @@ class DefaultsMedium(Compared):
     scales = ("medium",)
     settings = ("symmetric:0.4", "labels:random_label1", "labels:aggre_label", "none", ASYMMETRIC)
     methods = (
-        "ce", "elr", "elr(lam=3)", "sop", "sop(lr_u='auto', lr_v='auto')", "auto", "gce", "dividemix", "elr_plus",
-        "sce", "mixup", "sop_plus",
+        "ce", "sop", "elr", "elr(lam=3)", "sop(lr_u='auto', lr_v='auto')", "auto", "gce", "sce", "mixup",
+        "dividemix", "elr_plus", "sop_plus",
     )  # fmt: skip
-
-    def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        """Method by method, so that a part of it has the first ones under all kinds of noise."""
-        return sorted(super().cells(scale, seeds), key=lambda one: (one["seed"], self.methods.index(one["method"])))
 
     def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
         return medium(method)
