@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from noiseproof.benching.cells import key
@@ -39,17 +37,20 @@ def test_the_medium_scale_has_all_images_and_methods_in_full(kind: type[Trained]
 
 
 def test_the_medium_tables_share_their_runs() -> None:
-    def named(one: dict[str, Any]) -> tuple[Any, ...]:
-        return one["noise"], one["labels"], one["method"]
-
-    others = [one for kind in (Table1, CIFAR10N, Figure1, Table2) for one in kind().cells("medium", 1)]
+    grids = [kind().cells("medium", 1) for kind in (Table1, CIFAR10N, Figure1, Table2)]
+    known = {key(one) for cells in grids for one in cells}
     ours = DefaultsMedium().cells("medium", 1)
-    known = {key(one) for one in others}
-    assert {named(one) for one in ours if key(one) in known} == {named(one) for one in ours} & set(map(named, others))
-    assert sum(key(one) in known for one in ours) == 22
-    assert len({named(one)[:2] for one in ours}) == 5
-    first = [(one["noise"], one["method"]) for one in ours[:3]]
-    assert first == [("symmetric:0.4", method) for method in ("ce", "sop", "elr")]
+    alone = {(one["noise"], one["labels"], one["method"]) for one in ours if key(one) not in known}
+    settings = {(one["noise"], one["labels"]) for one in ours}
+    former = {"elr(lam=3)", "sop(lr_u='auto', lr_v='auto')", "auto"}
+    assert len(settings) == 4
+    assert {one for one in alone if one[2] in former} == {(*setting, name) for setting in settings for name in former}
+    assert {one for one in alone if one[2] not in former} == {
+        ("symmetric:0.4", None, "sop_plus"), (None, None, "elr"), (None, None, "sop_plus"),
+        ("symmetric:0.4", None, "mixup"), (None, "random_label1", "mixup"), (None, None, "mixup"),
+    }  # fmt: skip
+    first = [(one["noise"], one["method"]) for one in ours[:4]]
+    assert first == [("symmetric:0.4", method) for method in ("ce", "sop", "elr", "sop_plus")]
 
 
 @pytest.mark.parametrize(
