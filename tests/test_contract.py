@@ -158,12 +158,15 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
     killed_and_resumed(digits, method, tmp_path)
 
 
-def test_auto_is_resumed_while_it_mixes(digits, tmp_path, monkeypatch):
-    """Few examples are enough to know the noise by, and it is soon sure of it: above it is cross-entropy."""
-    for name, value in {"SLOPE": 100.0, "ENOUGH": 10, "KNOWN": 0.0}.items():
+@pytest.mark.parametrize("further", [0.2, -9.0])
+def test_auto_is_resumed_while_it_mixes(digits, tmp_path, monkeypatch, further):
+    """Few examples are enough to know the noise by, and it is soon sure of it; by the others, or by itself."""
+    for name, value in {"SLOPE": 100.0, "KNOWN": 0.0, "CONVEX": 0.0, "FURTHER": further}.items():
         monkeypatch.setattr(auto, name, value)
     whole = killed_and_resumed(digits, "auto", tmp_path, val=0.3, epochs=8)
-    assert whole.method._plan.part > 0.1
+    assert whole.method._plan.taught
+    assert whole.method._plan.q > 0.1
+    assert math.isnan(whole.method.surprise) is (further < 0)
 
 
 def killed_and_resumed(digits, method, tmp_path, **more):

@@ -1,37 +1,36 @@
-"""A method that needs no expert: how robust it is, and to what noise, follows from what it sees while it trains.
+"""A method that needs no expert: when, how much and against what to be robust follows from what it sees.
 
-With p_i (K,) what the network says of example i, y_i its label, U (K, K) the confusions of classes:
+It begins as cross-entropy, and is no more than that until the network memorises (waking.py): what has not begun needs
+no protection, and a network that is still learning errs more than the labels do. Then, with p_i (K,) what the network
+says of example i, y_i its label and U (K, K) the confusions of classes,
 
     ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik U_k,y_i;   −log s_i for q = 0                                      (1)
 
-This is the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the
-label (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is
-unlikely nevertheless. At first U = 1 and q = 0: cross-entropy. Before the first step it asks what the other examples
-say of each label: a ridge regression of the labels on the inputs, where these are few numbers, and on what the head of
-the untrained network is given, in closed form, which leaves each example out (auditing/left_out.py). None of these has
-been shown a label; after a single epoch features may know labels by heart, and the noise looks less. Of these
-predictions the audit's noise model (auditing/posterior.py) has P(right = k | x_i, y_i) and how sure it is of the class
-of an example, r_i:
+the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the label
+(Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is unlikely
+nevertheless. As it has memorised a little by then, it goes back to what it was after 1, 2, 4, … epochs, the last of
+these, if as many epochs are left as that undoes.
+
+U and q follow from what the other examples say of each label: a ridge regression of the labels on the inputs, where
+these are few numbers, and on what the head of the untrained network is given, in closed form, which leaves each example
+out (auditing/left_out.py). It is made before the first step, as after a single epoch features may know labels by heart,
+and the noise looks less. Of these predictions the audit's noise model (auditing/posterior.py) has
+P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i:
 
     ε = the mean of P(right ≠ y_i | x_i, y_i),   q = min(0.7, 4 ε)                                             (2)
     T_kj ∝ Σ_{i: y_i = j} P(right = k | x_i, j)         the chance (K, K) that a class carries a label         (3)
     U_kj ∝ max(0, T_kj − t),   U_kk ∝ T_kk,   t the median of T off its diagonal                                (4)
 
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
-Two things must hold before they are believed, once for all. The others know the classes: at least 15 % of the examples
-have one with r_ik ≥ 0.9. And the network cannot do better, by S_t, the mean of −log p_y over the labels held out, after
-epoch t, and S, that of what the others say: where S_t < 0.8 S it has outrun them, and what looks like noise to them is
-none; if it is level, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), they are believed, and it goes back to what it
-was after its first epoch, as it may have begun to memorise. Without held-out labels nobody can tell, and the first must
-do.
+The others are believed where they know the classes, r_ik ≥ 0.9 for at least 15 % of the examples, and unless the
+network has outrun them: by S, the mean of −log P(label) of what they say, and S_t, that of −log p_y over the labels
+held out, after epoch t, if S_t < 0.8 S for any t until it memorises. What looks like noise to them is none then, and
+(2) to (4) are by the running means m_i of what the network had said of the examples, up to where it goes back to.
 
-Where they are not believed, as of photos, it is left to cross-entropy: a network that knows little errs more than the
-labels do, and its errors are not to be taken for noise. Should it memorise, in the first half of the run, by φ of
-waking.py, it goes back to what it was after 1, 2, 4, … epochs, the last of these, and (2) to (4) are by the running
-means m_i of what it had said of the examples until then.
-
-With T known, and a fifth of the epochs over, the network teaches itself as well. With m_i (K,) the running mean of
-what it said of example i, ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
+Once a fifth of the epochs is over, the network teaches itself as well, where what lies between two examples of a class
+is of this class: if, when it memorises, it gives the point half-way between two examples, of those held out, that it
+gives one class the same class in 70 % of the cases. (It is so of most images and features, and not of rings within
+rings.) With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
 
     t_i ∝ (m_ik T_k,y_i)²_k                             by Bayes' rule, and surer than that                    (5)
     x̃ = λ x_i + (1 − λ) x_j,   t̃ = λ t_i + (1 − λ) t_j
@@ -59,20 +58,20 @@ from torch import Tensor
 
 from noiseproof import checks, distributed
 from noiseproof.auditing import left_out, posterior
-from noiseproof.data.packing import Packed
 from noiseproof.method import Batch, Beliefs, Method, Run
+from noiseproof.methods._between import share_between
 from noiseproof.methods._snapshot import Snapshot, tensors_of
 from noiseproof.methods.mixup import sample_lam
-from noiseproof.methods.waking import memorises
-from noiseproof.models.inference import losses
+from noiseproof.methods.waking import Waking, held_out
 from noiseproof.models.parts import given_to_head
 
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
 BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
-FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
-ENOUGH, MOST = 500, 20_000  # examples, at least, to know noise by; that are asked about, at most
+FURTHER = 0.2  # part of S by which the network has outrun the others
+CONVEX = 0.7  # of points between examples of a class, at least, are of that class where mixtures may have its label
+ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
 
 
 def by_label(confusion: Tensor) -> Tensor:
@@ -143,28 +142,21 @@ def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
     return found / found.sum()
 
 
-def _surprise(run: Run) -> float:
-    """S_t: the mean of −log p_y over the labels held out."""
-    assert run.val is not None
-    return float(losses(run.predict(run.val), run.val.labels.cpu()).mean())
-
-
 class Plan(NamedTuple):
     """What an epoch's steps go by: numbers, so that no step waits for the device to tell."""
 
-    known: bool  # whether noise is believed to be known
+    known: bool  # whether the noise is
     q: float
     taught: bool  # whether Eqs. (5) to (7) have begun
-    part: float  # of a batch that are mixtures
 
 
 class Auto(Method):
-    """Cross-entropy that turns as robust as the labels are noisy, to the noise that it sees; nothing to choose.
+    """Cross-entropy until the network memorises, then as robust as the labels are noisy, to the noise that it saw.
 
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
-    audit's noise model of what the other examples say of each label, and then mixtures of examples with refined labels
-    beside it: Eqs. (1) to (7) of methods/auto.py. Tokens are not mixed; examples with weights are not balanced by
-    classes. A network that neither knows its classes nor memorises, e.g. of a few photos, is left to cross-entropy.
+    audit's noise model of what the other examples say of each label, and then, where examples can be mixed, mixtures
+    with refined labels beside it: Eqs. (1) to (7) of methods/auto.py. Examples with weights are not balanced by
+    classes. It has no options.
 
     Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
     whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
@@ -175,7 +167,7 @@ class Auto(Method):
     name = "auto"
     paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018; mixtures: Li et al. 2020"
     cost = "1.3×"
-    plans = True  # it looks in the first half of them
+    plans = True  # it goes by how many epochs are left, and by how many are over
 
     mean: Tensor
     asked: Tensor
@@ -183,8 +175,8 @@ class Auto(Method):
     confusion: Tensor
     rate: Tensor
     begun: Tensor
+    convex: Tensor
     surprise: Tensor
-    visits: Tensor
     shares: Tensor
     reached: Tensor
     expected: Tensor
@@ -193,14 +185,15 @@ class Auto(Method):
         self._plan: Plan | None = None
         n, K = len(run.data), run.num_classes
         some = np.sort(np.random.default_rng(0).permutation(n)[:MOST])  # the run's own order is that of cross-entropy
-        self.register_buffer("mean", torch.zeros(n, K))  # of what was said of an example before its steps
+        self.waking = Waking(n, run.generator, val=len(run.val or ()), automatic=n >= ENOUGH)
+        self.register_buffer("mean", torch.zeros(n, K))  # m, times what of its memory is filled
         self.register_buffer("asked", torch.from_numpy(some))  # (m,) the examples that noise is told by
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
-        self.register_buffer("begun", torch.zeros((), dtype=torch.int64))  # epochs after which T counts; 0: not known
-        self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
-        self.register_buffer("visits", torch.zeros(2))  # of the epoch before: how many, and the sum of p_y
+        self.register_buffer("begun", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("convex", torch.zeros((), dtype=torch.bool))  # whether examples can be mixed
+        self.register_buffer("surprise", torch.full((), math.nan))  # S, as long as the others may be believed
         self.then = Snapshot(self._known_of(run))  # what it may go back to
         # what follows of these in each epoch: π, `by_label(T)` and `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
@@ -217,19 +210,23 @@ class Auto(Method):
 
     def before_epoch(self, run: Run) -> None:
         self._plan = None
-        if self.begun or 2 * run.epoch > run.epochs or len(run.data) < ENOUGH:
+        if self.begun or not self.waking.automatic:
             return
         if run.epoch == 0:
             self._look(run)
-        elif run.val is not None:
-            self._compare(run)
-        waits = run.epoch > 1 and not math.isnan(self.surprise[0])
-        if run.epoch & (run.epoch - 1) == 0 and not waits:  # 0 or a power of two
+            return
+        if self.waking.val:
+            given = held_out(run)  # (m,)
+            if -float(given.clamp_min(posterior.TINY).log().mean()) < (1 - FURTHER) * float(self.surprise):
+                self.surprise.fill_(math.nan)  # the network knows what they do not
+            self.waking.compare(given)
+        if self.waking.awake and run.epoch > 1:
+            self._begin(run)
+        elif run.epoch & (run.epoch - 1) == 0:  # a power of two
             self.then.keep(self._known_of(run))
-        self.visits.zero_()
 
     def _look(self, run: Run) -> None:
-        """Before the first step: what the other examples say; without held-out labels it is believed as it is."""
+        """Before the first step: what the other examples say."""
         rows = self.asked.cpu()
         labels, sizes = run.data.labels[rows].numpy(), distributed.sizes_of(len(rows))
         part = rows[distributed.own_part(sizes)]
@@ -239,25 +236,26 @@ class Auto(Method):
         if (model.right([said]).max(axis=1) < SURE).mean() > 1 - KNOWN:
             return
         self._estimate(model, said, labels)
-        own = model.given([said])[np.arange(len(labels)), labels]
-        self.surprise[0] = -float(np.log(own + posterior.TINY).mean())
-        self.begun.fill_(run.val is None)
+        given = model.given([said])[np.arange(len(labels)), labels]
+        self.surprise.fill_(-float(np.log(given + posterior.TINY).mean()))
 
-    def _compare(self, run: Run) -> None:
-        """Whether to believe the others; or, where the network memorises, what it said before."""
-        others, before, now = *self.surprise.tolist(), _surprise(run)
-        if now < (1 - FURTHER) * others:  # the network knows what they do not
-            others = math.nan
-        settled = now < (1 + BEHIND) * others and now > (1 - SETTLED) * before
-        if settled or (run.epoch > 1 and memorises(run, self.visits.cpu())):
+    def _begin(self, run: Run) -> None:
+        """The network memorises."""
+        self.begun.fill_(True)
+        self.convex.fill_(share_between(run) >= CONVEX)
+        if math.isnan(self.surprise):
+            self._ask_itself(run)
+        undone = run.epoch - (1 << (run.epoch - 1).bit_length() - 1)
+        if undone <= run.epochs - run.epoch:
             self.then.restore(self._known_of(run))
-            self.begun.fill_(run.epoch)
-            if math.isnan(others):
-                seen = (self.mean.sum(dim=1) > 0).nonzero()[:, 0]
-                said = (self.mean[seen] / self.mean[seen].sum(dim=1, keepdim=True)).cpu().numpy()
-                labels = run.data.labels[seen.cpu()].numpy()
-                self._estimate(posterior.fit(labels, [said]), said, labels)
-        self.surprise.copy_(torch.tensor([others, now]))
+
+    def _ask_itself(self, run: Run) -> None:
+        """What the network had said of the examples in the place of what the others say."""
+        mean = self.then["mean"].cpu()
+        seen = (mean.sum(dim=1) > 0).nonzero()[:, 0]
+        said = (mean[seen] / mean[seen].sum(dim=1, keepdim=True)).numpy()
+        labels = run.data.labels[seen].numpy()
+        self._estimate(posterior.fit(labels, [said]), said, labels)
 
     def _estimate(self, model: posterior.NoiseModel, said: np.ndarray, labels: np.ndarray) -> None:
         """Eqs. (2) to (4) by predictions (m, K) of labels (m,) and their noise model."""
@@ -269,20 +267,20 @@ class Auto(Method):
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
-        if not 0 < int(self.begun) <= run.epoch:
-            return Plan(False, 0.0, False, 0.0)
+        if not self.begun:
+            return Plan(False, 0.0, False)
         self.expected.copy_(by_label(self.confusion))
-        if run.epoch < BEGIN * run.epochs:
-            return Plan(True, self.q, False, 0.0)
+        if not self.convex or run.epoch < BEGIN * run.epochs:
+            return Plan(True, self.q, False)
         self.reached.copy_(by_label(self.transition))
         self.shares.copy_(class_shares(self.transition, run.data.labels.to(self.transition.device)))
-        return Plan(True, self.q, True, 0.0 if isinstance(run.data.inputs, Packed) else PART * self.q / Q)
+        return Plan(True, self.q, True)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self._plan is None:
             self._plan = self._planned(run)
-        known, q, taught, part = self._plan
-        mixed, inputs = round(part * batch.size), batch.views[0]
+        known, q, taught = self._plan
+        mixed, inputs = round(PART * q / Q * batch.size) if taught else 0, batch.views[0]
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
             inputs = batch.gather(inputs)
@@ -296,8 +294,8 @@ class Auto(Method):
         self.mean.index_copy_(0, whole.index, mean)
         if not known:
             each = -log_p.gather(1, whole.label[:, None]).squeeze(1)
-            given = (-each.detach().float()).exp().sum()
-            self.visits += torch.stack([torch.full_like(given, batch.size), given])
+            self.waking.count((-each.detach()).exp(), whole.index)
+            each = each * self.waking.trained_on(whole.index)
             return (each if whole.weight is None else each * whole.weight).mean()
 
         each, w = corrected(p[:plain], self.expected.index_select(0, whole.label[:plain]).to(p), q)
@@ -318,9 +316,9 @@ class Auto(Method):
         return with_gradient(value, log_p, w)
 
     def figures(self, run: Run) -> dict[str, float]:
-        if not self.begun:
-            return {"noise_estimate": 0.0, "robustness": 0.0}
-        return {"noise_estimate": float(self.rate), "robustness": self.q}
+        known = bool(self.begun)
+        told = {"noise_estimate": float(self.rate) if known else 0.0, "robustness": self.q if known else 0.0}
+        return told | self.waking.figures()
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         labels, mean = run.data.labels.cpu(), self.mean.cpu()

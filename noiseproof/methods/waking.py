@@ -101,17 +101,25 @@ class Waking(nn.Module):
         given, against, at = p.detach().gather(1, label[:, None]).squeeze(1), margins(mean.detach(), label)[0], index
         if gather is not None:
             given, against, at = gather(given), gather(against), gather(index)
-        given, against = (one.to(self.sums).nan_to_num(0.0) for one in (given, against))  # (size,), (size,)
+        against = against.to(self.sums).nan_to_num(0.0)  # (size,)
         agreed = (against < 0).to(against)  # (size,)
         sure = -(against * agreed).sum() / agreed.sum().clamp_min(1)
         self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)) * agreed.amax())
-        watching = self.watching[at]  # (size,)
+        self.count(given, at)
+        return self.trained_on(index).to(p.dtype)
+
+    def count(self, given: Tensor, index: Tensor) -> None:
+        """Count the visits of a step of all processes, p_y (size,) and index (size,); after each n of them compare."""
+        given, watching = given.to(self.sums).nan_to_num(0.0), self.watching[index]  # (size,), (size,)
         groups = torch.stack([~watching, watching]).to(given)  # (2, size)
         self.sums += groups @ torch.stack([torch.ones_like(given), given, given.square()], dim=1)
         if not self.val:
             due = (self.sums[:, 0].sum() >= len(self.watching)) & (self.sums[1, 0] > 0)
             self._compare(*_mean_and_error(self.sums[1]), due=due)
-        return (self.awake | ~self.watching[index]).to(p.dtype)
+
+    def trained_on(self, index: Tensor) -> Tensor:
+        """Which examples (B,) are: all but those that stand watch, until it is awake."""
+        return self.awake | ~self.watching[index]
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """Whether mean predictions (B, K) clearly contradict labels (B,), and the classes they name: (B,), (B,).
@@ -124,8 +132,13 @@ class Waking(nn.Module):
     def before_epoch(self, run: Run) -> None:
         """With a validation set, compare after each epoch."""
         if self.val and not self.awake and run.epoch > 0:
-            unseen, error = (one.to(self.sums) for one in held_out(run))
-            self._compare(unseen, error, due=torch.ones_like(self.awake))
+            self.compare(held_out(run))
+
+    def compare(self, given: Tensor) -> None:
+        """With p_y (m,) of labels that the network was not shown."""
+        sums = torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)  # (3,)
+        mean, error = (one.to(self.sums) for one in _mean_and_error(sums))
+        self._compare(mean, error, due=torch.ones_like(self.awake))
 
     def _compare(self, unseen: Tensor, error: Tensor, due: Tensor) -> None:
         """If due, wake up where m of the visits since then tells so; `unseen` is m₀, with its standard error. All ().
@@ -146,16 +159,10 @@ class Waking(nn.Module):
         return {"awake": float(self.awake)} | ({"by_heart": by_heart} if by_heart < _NEVER else {})
 
 
-def memorises(run: Run, visits: Tensor) -> bool:
-    """Whether φ is clearly above 0.075: `visits` (2,) has how many there were in the last epoch, and the sum of p_y."""
-    return bool(_is_clear(visits[1] / visits[0].clamp_min(1), *held_out(run)))
-
-
-def held_out(run: Run) -> tuple[Tensor, Tensor]:
-    """m₀ over the validation set, and its standard error: (), ()."""
+def held_out(run: Run) -> Tensor:
+    """p_y (m,) of the validation set."""
     assert run.val is not None
-    given = run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)  # (m,)
-    return _mean_and_error(torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1))
+    return run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)
 
 
 def _is_clear(shown: Tensor, unseen: Tensor, error: Tensor) -> Tensor:

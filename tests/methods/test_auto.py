@@ -13,9 +13,8 @@ from torch import nn
 
 from noiseproof.auditing import left_out, posterior
 from noiseproof.data import LabeledData, load, noise
-from noiseproof.data.packing import Tokens
 from noiseproof.method import Batch, Beliefs, Run
-from noiseproof.methods import auto
+from noiseproof.methods import auto, waking
 from noiseproof.methods.auto import (
     Auto,
     balance,
@@ -111,10 +110,13 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
         return looked[-1]
 
     monkeypatch.setattr(auto, "given_to_head", features)
-    result = fit("mlp", noisy_digits(kind), "auto", epochs=8, lr=0.05, seed=0)
+    monkeypatch.setattr(waking, "_MEMORISED", -1.0)  # as soon as it can be told
+    result = fit("mlp", noisy_digits(kind), "auto", epochs=4, lr=0.05, seed=0)
     method, labels = result.method, result.run.data.labels.numpy()
     assert isinstance(method, Auto)
-    assert len(looked) == int(method.begun) == 1
+    assert len(looked) == 1
+    assert [record["noise_estimate"] > 0 for record in result.history] == [False, False, True, True]
+    assert all(record["awake"] for record in result.history)
     said = left_out.said(looked[0].numpy(), labels, 10)
     right = posterior.fit(labels, [said]).posterior([said], labels)
     assert float(method.rate) == pytest.approx(1 - right[np.arange(len(labels)), labels].mean(), abs=1e-4)
@@ -126,76 +128,77 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
     assert result.history[-1]["examples"] == len(labels)  # none is left out
 
 
-def compared(
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    surprises: list[float],
-    others: float = 1.0,
-    memorises_at: int = -1,
-) -> tuple[Auto, list[int]]:
-    """A method led through a run whose held-out labels surprise the network so much; which epoch's weights it has."""
-    method, weight = Auto(), next(run.model.parameters())
+def led(
+    run: Run, monkeypatch: pytest.MonkeyPatch, surprises: list[float], wakes: int, others: float = 1.0
+) -> tuple[Auto, list[int], list[np.ndarray]]:
+    """A method led through a run whose held-out labels surprise the network so much, S_1, S_2, …, the last for ever.
+
+    The method, which epoch's weights it has in each epoch, and what the network had said where it goes by that.
+    """
+    method, weight, estimated = Auto(), next(run.model.parameters()), []
+    monkeypatch.setattr(Auto, "_look", lambda self, run: self.surprise.fill_(others))
+    monkeypatch.setattr(Auto, "_estimate", lambda self, model, said, labels: estimated.append(said))
+    monkeypatch.setattr(
+        auto, "held_out", lambda run: torch.full((600,), math.exp(-surprises[min(run.epoch, len(surprises)) - 1]))
+    )
+    monkeypatch.setattr(
+        waking.Waking, "compare", lambda self, given: self.awake.fill_(torch.tensor(run.epoch >= wakes))
+    )
+    run.val, weights = run.data, []
     method.start(run)
-
-    def look(self: Auto, run: Run) -> None:
-        self.rate.fill_(0.3)
-        self.surprise[0] = others
-
-    monkeypatch.setattr(Auto, "_look", look)
-    monkeypatch.setattr(auto, "_surprise", lambda run: surprises[min(run.epoch, len(surprises)) - 1])
-    monkeypatch.setattr(auto, "memorises", lambda run, visits: run.epoch == memorises_at)
-    run.val, weights, epochs = run.data, [], run.epochs
+    epochs = run.epochs
     for run.epoch in range(epochs):
         with torch.no_grad():
             weight.fill_(run.epoch)
-        method.mean.fill_(max(run.epoch, 1e-3) / 100)
+        method.mean.fill_(run.epoch / 100)
+        method.mean[:, 0] = run.epoch
         method.before_epoch(run)
         weights.append(int(weight.flatten()[0]))
-    return method, weights
+    return method, weights, estimated
 
 
 @pytest.mark.parametrize(
-    ("surprises", "begun"),
+    ("wakes", "begins", "back"),
+    [(1, 2, 1), (2, 2, 1), (3, 3, 2), (4, 4, 2), (8, 8, 4), (9, 9, 8), (12, 12, 8), (13, 13, 13), (99, 0, 0)],
+)
+def test_once_the_network_memorises_it_goes_back_if_there_is_time(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, wakes: int, begins: int, back: int
+) -> None:
+    """To the last power of two of 16 epochs, if as many are left as that undoes: 13 would undo 5, and 3 are left."""
+    method, weights, estimated = led(make_run(n=600, epochs=16), monkeypatch, [1.0], wakes)
+    assert bool(method.begun) is (begins > 0)
+    assert weights == [back if epoch == begins > 0 else epoch for epoch in range(16)]
+    assert not estimated  # the others are believed
+
+
+@pytest.mark.parametrize(
+    ("surprises", "others", "itself"),
     [
-        ([1.09, 1.09], 2),  # level with the others, and settled
-        ([1.3, 1.11, 1.11, 1.09], 4),  # not level before
-        ([1.2, 1.0, 0.94, 0.9], 4),  # getting better by more than a twentieth before
-        ([1.2, 0.79, 0.85, 0.85], 0),  # it has outrun them once, and they are not believed any more
-        ([2.0, 2.0, 2.0, 2.0], 0),  # never level
-        ([2.0] * 8 + [1.0, 1.0], 0),  # not in the first half
+        ([1.0], 1.0, False),
+        ([0.81], 1.0, False),  # better than the others, but not by a fifth
+        ([0.79, 1.5], 1.0, True),  # it has outrun them once, and they are not believed any more
+        ([1.5, 1.5, 0.79], 1.0, True),
+        ([1.5, 1.5, 1.5, 0.79], 1.0, False),  # after it began
+        ([1.0], math.nan, True),  # they do not know the classes
     ],
 )
-def test_the_others_are_believed_when_the_network_does_as_well_and_no_better(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, surprises: list[float], begun: int
+def test_the_others_are_believed_unless_the_network_has_outrun_them(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, surprises: list[float], others: float, itself: bool
 ) -> None:
-    method, weights = compared(make_run(n=600, epochs=16), monkeypatch, surprises)
-    assert int(method.begun) == begun
-    assert weights == [1 if epoch == begun > 0 else epoch for epoch in range(16)]  # as after the first, and goes on
-    if begun:
-        assert float(method.rate) == pytest.approx(0.3)
-        torch.testing.assert_close(method.mean, torch.full_like(method.mean, 0.15))  # of the last of these epochs
-
-
-@pytest.mark.parametrize(("others", "back", "rate"), [(1.0, 1, 0.3), (math.nan, 4, 0.0)])
-def test_a_network_that_memorises_believes_the_others_or_itself(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, others: float, back: int, rate: float
-) -> None:
-    """Itself where the others know nothing: what it had said by the epoch that it goes back to."""
-    estimated = []
-    monkeypatch.setattr(Auto, "_estimate", lambda self, model, said, labels: estimated.append(said))
-    method, weights = compared(make_run(n=600, epochs=16), monkeypatch, [2.0], others, memorises_at=6)
-    assert int(method.begun) == 6
-    assert weights[6] == back
-    assert len(estimated) == (back == 4)
-    if estimated:
-        np.testing.assert_allclose(estimated[0], 1 / 3, rtol=1e-6)
+    """Else it goes by what it had said by the epoch that it goes back to, the second."""
+    method, weights, estimated = led(make_run(n=600, epochs=8), monkeypatch, surprises, 3, others)
+    assert method.begun
+    assert weights[3] == 2
+    assert len(estimated) == itself
+    if itself:
+        np.testing.assert_allclose(estimated[0], np.tile([2 / 2.04, 0.02 / 2.04, 0.02 / 2.04], (600, 1)), rtol=1e-6)
 
 
 def test_it_looks_once_before_the_first_step(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without held-out labels it believes what it sees, if the classes are known."""
+    """And believes what it sees only if the classes are known."""
     run, looked = make_run(n=600, epochs=8), []
     drawn = torch.randn(600, 8, generator=torch.Generator().manual_seed(0))
-    for told, begun in ((4, 1), (0, 0)):
+    for told in (4, 0):
 
         def features(network: nn.Module, *_: object, inputs: bool, told: int = told) -> torch.Tensor:
             assert network is run.model
@@ -206,30 +209,27 @@ def test_it_looks_once_before_the_first_step(make_run: MakeRun, monkeypatch: pyt
         monkeypatch.setattr(auto, "given_to_head", features)
         method = Auto()
         method.start(run)
-        run.val = None
         for run.epoch in range(8):
             method.before_epoch(run)
-        assert int(method.begun) == begun
-        assert (method.q > 0) is (begun > 0)
-        assert bool(method.figures(run)["robustness"]) is (begun > 0)
+        assert math.isnan(method.surprise) is (told == 0)
+        assert not method.begun  # nothing was trained on, nor learned by heart
+        assert not any(method.figures(run)[name] for name in ("noise_estimate", "robustness", "awake"))
     assert looked == [0, 0]
 
 
-def test_held_out_labels_surprise(make_run: MakeRun) -> None:
+def test_held_out_labels_have_their_probabilities(make_run: MakeRun) -> None:
     run = make_run(n=20, epochs=8)
-    run.val = run.data
-    p = run.predict(run.data).numpy()
-    slow = -sum(math.log(p[i, y]) for i, y in enumerate(run.data.labels.tolist())) / 20
-    assert auto._surprise(run) == pytest.approx(slow, rel=1e-5)
+    assert run.val is not None
+    p, labels = run.predict(run.val), run.val.labels.tolist()
+    assert waking.held_out(run).tolist() == pytest.approx([float(p[i, y]) for i, y in enumerate(labels)])
 
 
 @pytest.mark.parametrize(("sure", "known"), [(90, True), (89, False)])
-def test_a_network_knows_its_classes_when_some_are_sure(
+def test_the_others_know_the_classes_when_some_are_sure(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, sure: int, known: bool
 ) -> None:
     """Of 600 examples 15 % are 90."""
     run, method = make_run(n=600, epochs=8), Auto()
-    run.val = None
     method.start(run)
     r = np.full((600, 3), 0.05)
     r[:, 0] = 0.9
@@ -247,12 +247,33 @@ def test_a_network_knows_its_classes_when_some_are_sure(
 
     monkeypatch.setattr(posterior, "fit", lambda *_: Said())
     method.before_epoch(run)
-    assert bool(method.begun) is known
     own = -np.log(r[np.arange(600), run.data.labels.numpy()]).mean()
-    assert float(method.surprise[0]) == pytest.approx(own, rel=1e-5) if known else math.isnan(method.surprise[0])
+    assert float(method.surprise) == pytest.approx(own, rel=1e-5) if known else math.isnan(method.surprise)
+    assert (method.rate > 0) == known
 
 
-@pytest.mark.parametrize(("n", "looks"), [(500, 1), (499, 0)])
+def test_without_held_out_labels_some_stand_watch(make_run: MakeRun) -> None:
+    """They are looked at, and not trained on, until the network memorises; then it begins."""
+    run, method = make_run(n=600, epochs=8, val=None), Auto()
+    method.start(run)
+    watching = method.waking.watching
+    assert int(watching.sum()) == 60
+    everyone, labels = torch.arange(600), run.data.labels
+    x = run.data.take(everyone)
+    run.model.train()
+    each = nn.functional.cross_entropy(run.model(x).detach(), labels, reduction="none")
+    loss = method.loss(run, Batch((x,), labels, everyone))
+    assert float(loss.detach()) == pytest.approx(float(each[~watching].sum() / 600), rel=1e-5)
+    for run.epoch in (1, 2):
+        method.before_epoch(run)
+    assert not method.begun
+    method.waking.awake.fill_(True)
+    method.before_epoch(run)
+    assert method.begun
+    assert method.waking.trained_on(everyone).all()
+
+
+@pytest.mark.parametrize(("n", "looks"), [(200, 1), (199, 0)])
 def test_of_few_examples_it_learns_nothing_of_the_noise(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, n: int, looks: int
 ) -> None:
@@ -264,9 +285,11 @@ def test_of_few_examples_it_learns_nothing_of_the_noise(
     assert len(looked) == looks
 
 
-def test_as_long_as_the_noise_is_not_known_it_is_cross_entropy_to_the_bit() -> None:
+@pytest.mark.parametrize(("n", "val"), [(400, 0.1), (199, None)])
+def test_as_long_as_the_noise_is_not_known_it_is_cross_entropy_to_the_bit(n: int, val: float | None) -> None:
+    """While the network does not memorise; and of few examples, all of which are trained on."""
     weights = [
-        fit("mlp", noisy_digits("symmetric:0.4", 450), method, epochs=3, lr=0.05, seed=0).run.model.state_dict()
+        fit("mlp", noisy_digits("symmetric:0.4", n), method, val=val, epochs=3, lr=0.05, seed=0).run.model.state_dict()
         for method in ("auto", "ce")
     ]
     for name, one in weights[0].items():
@@ -281,12 +304,12 @@ def test_visits_are_counted_until_the_noise_is_known(make_run: MakeRun) -> None:
     run.model.train()
     p = run.model(x).detach().softmax(dim=1)[everyone, run.data.labels]
     method.loss(run, Batch((x,), run.data.labels, everyone))
-    torch.testing.assert_close(method.visits, torch.stack([torch.tensor(12.0), p.sum()]), rtol=1e-4, atol=1e-4)
-    method.begun.fill_(1)
-    for run.epoch, visits in ((0, 24), (1, 24)):  # T counts from the second epoch on
-        method._plan = None
-        method.loss(run, Batch((x,), run.data.labels, everyone))
-        assert float(method.visits[0]) == visits
+    sums = [12.0, float(p.sum()), float(p.square().sum())]
+    assert method.waking.sums[0].tolist() == pytest.approx(sums, rel=1e-4)
+    method.begun.fill_(True)
+    method._plan = None
+    method.loss(run, Batch((x,), run.data.labels, everyone))
+    assert float(method.waking.sums[0, 0]) == 12
 
 
 def test_of_many_examples_some_are_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +349,9 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     method.confusion.copy_(U)
     method.transition.copy_(U.flip(0))
     method.mean[:] = before = says(run, run.data.labels, 0)
-    method.begun.fill_(1)
-    for rate, q, run.epoch in ((0.3, 0.0, 0), (0.0, 0.0, 1), (0.05, 0.2, 1), (0.3, 0.7, 1)):
+    run.epoch = 3
+    for begun, rate, q in ((False, 0.3, 0.0), (True, 0.0, 0.0), (True, 0.05, 0.2), (True, 0.3, 0.7)):
+        method.begun.fill_(begun)
         method.rate.fill_(rate)
         method._plan = None
         method.mean.copy_(before)
@@ -335,7 +359,7 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
         logits = run.model(x).detach()
         run.model.train()
         loss = method.loss(run, Batch((x,), run.data.labels, everyone))
-        used = U if run.epoch else torch.eye(3)
+        used = U if begun else torch.eye(3)
         expected = reference.loss(logits.double(), run.data.labels, used.double(), q).mean()
         assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-4)
         torch.testing.assert_close(method.mean, 0.9 * before + 0.1 * logits.softmax(dim=1), rtol=1e-4, atol=1e-5)
@@ -348,7 +372,7 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     method.begun.zero_()
     plain = Beliefs.of(torch.cat([method.mean[:3], predicted[3:]]), run.data.labels)  # as long as T is not known
     torch.testing.assert_close(method.beliefs(run, predicted).suspicion, plain.suspicion)
-    method.begun.fill_(1)
+    method.begun.fill_(True)
     found = method.beliefs(run, predicted)
     for i, y in enumerate(run.data.labels.tolist()):
         said = method.mean[i] if i < 3 else predicted[i]
@@ -368,7 +392,7 @@ def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: 
     run, method = make_run(n=2, num_classes=2), Auto()
     method.start(run)
     run.data.labels = torch.tensor([0, 0])
-    method.begun.fill_(1)
+    method.begun.fill_(True)
     found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
     np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)
 
@@ -405,8 +429,8 @@ def test_class_shares_are_those_that_make_the_labels() -> None:
     torch.testing.assert_close(found, torch.tensor([0.5, 0.25, 0.25]))
 
 
-def taught(run: Run, rate: float, epoch: int = 3) -> Auto:
-    """A method in the midst of a run of eight epochs, with T known since the second."""
+def taught_method(run: Run, rate: float, epoch: int = 3) -> Auto:
+    """A method in the midst of a run of eight epochs, with T known, of examples that can be mixed."""
     method = Auto()
     method.start(run)
     drawn = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
@@ -414,7 +438,8 @@ def taught(run: Run, rate: float, epoch: int = 3) -> Auto:
     method.transition.copy_(method.confusion.flip(0))
     method.mean[:] = says(run, run.data.labels, 0)
     method.rate.fill_(rate)
-    method.begun.fill_(2)
+    method.begun.fill_(True)
+    method.convex.fill_(True)
     run.epoch = epoch
     return method
 
@@ -424,7 +449,7 @@ def taught(run: Run, rate: float, epoch: int = 3) -> Auto:
 def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weighted: bool) -> None:
     """Half of a batch where there is much noise, the less the fewer labels are wrong, and none without."""
     run = make_run(n=12, epochs=8)
-    method, q, plain = taught(run, rate), min(0.7, 4 * rate), 12 - mixed
+    method, q, plain = taught_method(run, rate), min(0.7, 4 * rate), 12 - mixed
     everyone, label = torch.arange(12), run.data.labels
     weight = torch.linspace(0.5, 1.5, 12) if weighted else None
     before = method.mean.clone()
@@ -466,23 +491,29 @@ def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weight
 
 
 @pytest.mark.parametrize(
-    ("begun", "epoch", "part"), [(2, 3, 0.5), (1, 2, 0.5), (1, 1, 0.0), (3, 2, 0.0), (0, 3, 0.0), (2, 7, 0.5)]
+    ("begun", "convex", "epoch", "taught"),
+    [(1, 1, 3, True), (1, 1, 2, True), (1, 1, 1, False), (0, 1, 3, False), (1, 0, 3, False), (1, 1, 7, True)],
 )
 def test_it_mixes_once_the_noise_is_known_and_a_fifth_is_over(
-    make_run: MakeRun, begun: int, epoch: int, part: float
+    make_run: MakeRun, begun: int, convex: int, epoch: int, taught: bool
 ) -> None:
     run = make_run(n=12, epochs=8)
-    method = taught(run, 0.3, epoch)
-    method.begun.fill_(begun)
+    method = taught_method(run, 0.3, epoch)
+    method.begun.fill_(bool(begun))
+    method.convex.fill_(bool(convex))
     plan = method._planned(run)
-    assert plan.part == pytest.approx(part)
-    assert plan.taught is (part > 0)
+    assert plan.known is bool(begun)
+    assert plan.taught is taught
+    drawn = run.generator.get_state()
+    everyone = torch.arange(12)
+    method.loss(run, Batch((run.data.take(everyone),), run.data.labels, everyone))
+    assert torch.equal(run.generator.get_state(), drawn) is not taught
 
 
-def test_tokens_are_not_mixed(make_run: MakeRun) -> None:
-    run = make_run(n=12, epochs=8)
-    method = taught(run, 0.3)
-    run.data = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
-    plan = method._planned(run)
-    assert plan.part == 0
-    assert plan.taught
+@pytest.mark.parametrize(("share", "convex"), [(0.7, True), (0.69, False)])
+def test_whether_examples_can_be_mixed_is_told_when_it_begins(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, share: float, convex: bool
+) -> None:
+    monkeypatch.setattr(auto, "share_between", lambda run: share)
+    method, _, _ = led(make_run(n=600, epochs=8), monkeypatch, [1.0], 3)
+    assert bool(method.convex) is convex
