@@ -24,13 +24,15 @@ P(right = k | x_i, y_i) and how sure it is of the class of an example, r_i:
 Noise that is alike for all pairs of classes is left to q: through T every wrong label would be worth a little learning.
 The others are believed where they know the classes, r_ik ≥ 0.9 for at least 15 % of the examples, and unless the
 network has outrun them: by S, the mean of −log P(label) of what they say, and S_t, that of −log p_y over the labels
-held out, after epoch t, if S_t < 0.8 S for any t until it memorises. What looks like noise to them is none then, and
+held out, after epoch t, if S_t < 0.8 S for any t until it begins. What looks like noise to them is none then, and
 (2) to (4) are by the running means m_i of what the network had said of the examples, up to where it goes back to.
 
-Once a fifth of the epochs is over, the network teaches itself as well, where what lies between two examples of a class
-is of this class: if, when it memorises, it gives the point half-way between two examples, of those held out, that it
-gives one class the same class in 70 % of the cases. (It is so of most images and features, and not of rings within
-rings.) With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of each batch are mixtures:
+Two things more are done where what lies between two examples of a class is of this class: if of the points half-way
+between two examples held out, that the network gives one class, it gives 70 % the same class. (It is so of most images
+and features, and not of rings within rings.) First, there a regression tells most of what can be told. When the network
+is level with the others, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins before it memorises. Second, once
+a fifth of the epochs is over, it teaches itself as well. With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of
+each batch are mixtures:
 
     t_i ∝ (m_ik T_k,y_i)²_k                             by Bayes' rule, and surer than that                    (5)
     x̃ = λ x_i + (1 − λ) x_j,   t̃ = λ t_i + (1 − λ) t_j
@@ -69,7 +71,7 @@ Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the sha
 BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
-FURTHER = 0.2  # part of S by which the network has outrun the others
+FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
 CONVEX = 0.7  # of points between examples of a class, at least, are of that class where mixtures may have its label
 ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
 
@@ -193,7 +195,7 @@ class Auto(Method):
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("begun", torch.zeros((), dtype=torch.bool))
         self.register_buffer("convex", torch.zeros((), dtype=torch.bool))  # whether examples can be mixed
-        self.register_buffer("surprise", torch.full((), math.nan))  # S, as long as the others may be believed
+        self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
         self.then = Snapshot(self._known_of(run))  # what it may go back to
         # what follows of these in each epoch: π, `by_label(T)` and `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
@@ -215,15 +217,26 @@ class Auto(Method):
         if run.epoch == 0:
             self._look(run)
             return
+        settled = False
         if self.waking.val:
             given = held_out(run)  # (m,)
-            if -float(given.clamp_min(posterior.TINY).log().mean()) < (1 - FURTHER) * float(self.surprise):
-                self.surprise.fill_(math.nan)  # the network knows what they do not
+            settled = self._settled(-float(given.clamp_min(posterior.TINY).log().mean()))
             self.waking.compare(given)
-        if self.waking.awake and run.epoch > 1:
-            self._begin(run)
-        elif run.epoch & (run.epoch - 1) == 0:  # a power of two
+        if run.epoch > 1 and (self.waking.awake or settled):
+            convex = share_between(run) >= CONVEX
+            if self.waking.awake or convex:
+                self._begin(run, convex)
+                return
+        if run.epoch & (run.epoch - 1) == 0:  # a power of two
             self.then.keep(self._known_of(run))
+
+    def _settled(self, now: float) -> bool:
+        """Whether the network is level with the others by S_t, and gets no better; it may also have outrun them."""
+        others, before = self.surprise.tolist()
+        if now < (1 - FURTHER) * others:  # it knows what they do not
+            others = math.nan
+        self.surprise.copy_(torch.tensor([others, now]))
+        return (1 - SETTLED) * before < now < (1 + BEHIND) * others
 
     def _look(self, run: Run) -> None:
         """Before the first step: what the other examples say."""
@@ -237,13 +250,13 @@ class Auto(Method):
             return
         self._estimate(model, said, labels)
         given = model.given([said])[np.arange(len(labels)), labels]
-        self.surprise.fill_(-float(np.log(given + posterior.TINY).mean()))
+        self.surprise[0] = -float(np.log(given + posterior.TINY).mean())
 
-    def _begin(self, run: Run) -> None:
-        """The network memorises."""
+    def _begin(self, run: Run, convex: bool) -> None:
+        """The network memorises, or soon will."""
         self.begun.fill_(True)
-        self.convex.fill_(share_between(run) >= CONVEX)
-        if math.isnan(self.surprise):
+        self.convex.fill_(convex)
+        if math.isnan(self.surprise[0]):
             self._ask_itself(run)
         undone = run.epoch - (1 << (run.epoch - 1).bit_length() - 1)
         if undone <= run.epochs - run.epoch:

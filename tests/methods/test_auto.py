@@ -129,17 +129,28 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
 
 
 def led(
-    run: Run, monkeypatch: pytest.MonkeyPatch, surprises: list[float], wakes: int, others: float = 1.0
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    surprises: list[float],
+    wakes: int = 99,
+    others: float = 1.0,
+    share: float = 0.0,
 ) -> tuple[Auto, list[int], list[np.ndarray]]:
     """A method led through a run whose held-out labels surprise the network so much, S_1, S_2, …, the last for ever.
 
     The method, which epoch's weights it has in each epoch, and what the network had said where it goes by that.
+    `wakes`: after how many epochs the network memorises; `share`: of what lies between examples of a class.
     """
     method, weight, estimated = Auto(), next(run.model.parameters()), []
-    monkeypatch.setattr(Auto, "_look", lambda self, run: self.surprise.fill_(others))
+
+    def look(self: Auto, run: Run) -> None:
+        self.surprise[0] = others
+
+    monkeypatch.setattr(Auto, "_look", look)
+    monkeypatch.setattr(auto, "share_between", lambda run: share)
     monkeypatch.setattr(Auto, "_estimate", lambda self, model, said, labels: estimated.append(said))
     monkeypatch.setattr(
-        auto, "held_out", lambda run: torch.full((600,), math.exp(-surprises[min(run.epoch, len(surprises)) - 1]))
+        auto, "held_out", lambda run: torch.tensor(math.exp(-surprises[min(run.epoch, len(surprises)) - 1])).repeat(600)
     )
     monkeypatch.setattr(
         waking.Waking, "compare", lambda self, given: self.awake.fill_(torch.tensor(run.epoch >= wakes))
@@ -169,6 +180,27 @@ def test_once_the_network_memorises_it_goes_back_if_there_is_time(
     assert bool(method.begun) is (begins > 0)
     assert weights == [back if epoch == begins > 0 else epoch for epoch in range(16)]
     assert not estimated  # the others are believed
+
+
+@pytest.mark.parametrize(
+    ("surprises", "share", "begins"),
+    [
+        ([1.09, 1.09], 0.7, 2),  # level with the others, and settled
+        ([1.09, 1.09], 0.69, 0),  # but between examples of a class there are others: it may still learn much
+        ([1.3, 1.11, 1.11, 1.09], 0.7, 4),  # not level before
+        ([1.2, 1.0, 0.94, 0.9], 0.7, 4),  # getting better by more than a twentieth before
+        ([1.2, 0.79, 0.85, 0.85], 0.7, 0),  # it has outrun them once, and they are not believed any more
+        ([2.0, 2.0, 2.0, 2.0], 0.7, 0),  # never level
+    ],
+)
+def test_it_begins_when_the_network_is_level_with_the_others_and_has_settled(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, surprises: list[float], share: float, begins: int
+) -> None:
+    method, weights, estimated = led(make_run(n=600, epochs=16), monkeypatch, surprises, share=share)
+    assert bool(method.begun) is (begins > 0)
+    assert weights == [begins // 2 if epoch == begins > 0 else epoch for epoch in range(16)]
+    assert not estimated
+    assert bool(method.convex) is (begins > 0)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +243,7 @@ def test_it_looks_once_before_the_first_step(make_run: MakeRun, monkeypatch: pyt
         method.start(run)
         for run.epoch in range(8):
             method.before_epoch(run)
-        assert math.isnan(method.surprise) is (told == 0)
+        assert math.isnan(method.surprise[0]) is (told == 0)
         assert not method.begun  # nothing was trained on, nor learned by heart
         assert not any(method.figures(run)[name] for name in ("noise_estimate", "robustness", "awake"))
     assert looked == [0, 0]
@@ -248,7 +280,7 @@ def test_the_others_know_the_classes_when_some_are_sure(
     monkeypatch.setattr(posterior, "fit", lambda *_: Said())
     method.before_epoch(run)
     own = -np.log(r[np.arange(600), run.data.labels.numpy()]).mean()
-    assert float(method.surprise) == pytest.approx(own, rel=1e-5) if known else math.isnan(method.surprise)
+    assert float(method.surprise[0]) == pytest.approx(own, rel=1e-5) if known else math.isnan(method.surprise[0])
     assert (method.rate > 0) == known
 
 
@@ -514,6 +546,5 @@ def test_it_mixes_once_the_noise_is_known_and_a_fifth_is_over(
 def test_whether_examples_can_be_mixed_is_told_when_it_begins(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, share: float, convex: bool
 ) -> None:
-    monkeypatch.setattr(auto, "share_between", lambda run: share)
-    method, _, _ = led(make_run(n=600, epochs=8), monkeypatch, [1.0], 3)
+    method, _, _ = led(make_run(n=600, epochs=8), monkeypatch, [2.0], 3, share=share)
     assert bool(method.convex) is convex
