@@ -29,7 +29,8 @@ def reproduce(
     scale: Annotated[
         str | None,
         typer.Option(
-            help="small (minutes on a laptop), medium (all of CIFAR-10, hours) or paper (the exact recipe).",
+            help="small (minutes on a laptop), features (of a frozen network, minutes), medium (all of CIFAR-10, "
+            "hours) or paper (the exact recipe).",
             show_default=False,
         ),
     ] = None,

@@ -13,11 +13,12 @@ A cell:
     fit      the arguments of `fit`
 
 The small scale of CIFAR-10: resnet8 on 6,000 images (a tenth of them held out) at 16 × 16 pixels, 20 epochs, without
-augmentation, so that so short a run memorises. The medium scale: a wide quicknet on all 50,000 (a tenth held out) as
-they are, with crops and flips. Its cells have their methods in full, with every default: other defaults are other
-cells, as theirs outlive the code that ran them. In the other cells `elr`, `sop` and `sop_plus` are those that the
-figures were published with, by their strengths and rates (`with_rates`), not the defaults of today, which wait for the
-network.
+augmentation, so that so short a run memorises. The scale of features: an mlp on 10,000 images as a frozen network that
+has seen ImageNet sees them, where the labels are learned by heart but the network is no matter; without the methods
+that take two views of an example. The medium scale: a wide quicknet on all 50,000 (a tenth held out) as they are, with
+crops and flips. The cells of both have their methods in full, with every default: other defaults are other cells, as
+theirs outlive the code that ran them. In the other cells `elr`, `sop` and `sop_plus` are those that the figures were
+published with, by their strengths and rates (`with_rates`), not the defaults of today, which wait for the network.
 """
 
 from __future__ import annotations
@@ -51,8 +52,15 @@ MEDIUM: dict[str, Any] = {
     "lr": 0.15, "momentum": 0.9, "weight_decay": 5e-4,
     "schedule": "cosine(warmup=1)", "augment": "weak", "val": 0.1, "eval_examples": 1000, "audit_features": "none",
 }  # fmt: skip
-SIZES: dict[str, dict[str, Any]] = {"small": SMALL_DATA, "medium": {}, "paper": {}}
-RUNS = {"small": 3, "medium": 2, "paper": 5}
+ON_FEATURES: dict[str, Any] = {
+    "model": "mlp(widths=[128])", "epochs": 20, "batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4,
+    "schedule": "cosine", "augment": "none", "val": 0.1, "eval_examples": 1000, "audit_features": "none",
+}  # fmt: skip
+IN_FULL = {"features": ON_FEATURES, "medium": MEDIUM}  # scales whose cells have their methods in full
+SIZES: dict[str, dict[str, Any]] = {
+    "small": SMALL_DATA, "features": {"examples": 10_000, "tested": 5_000}, "medium": {}, "paper": {},
+}  # fmt: skip
+RUNS = {"small": 3, "features": 3, "medium": 2, "paper": 5}
 ASYMMETRIC = "asymmetric:0.4"
 
 
@@ -80,9 +88,9 @@ def with_rates(method: str) -> str:
     return re.sub(r"\b(sop|sop_plus)\((?![^)]*lr_u)", r"\1(lr_u='auto', lr_v='auto', ", method).replace(", )", ")")
 
 
-def medium(method: str) -> dict[str, Any]:
-    """The arguments of `fit` at the medium scale; SOP+'s second view is strong."""
-    options = {**MEDIUM, "method": build(method).describe()}
+def in_full(scale: str, method: str) -> dict[str, Any]:
+    """The arguments of `fit` at a scale whose cells have their methods in full; SOP+'s second view is strong."""
+    options = {**IN_FULL[scale], "method": build(method).describe()}
     return {**options, "augment": ("weak", "strong")} if method == "sop_plus" else options
 
 
@@ -133,7 +141,7 @@ class Trained(Experiment):
 class Compared(Trained):
     """Methods in rows, kinds of noise in columns, test accuracy at the last epoch."""
 
-    scales: ClassVar[tuple[str, ...]] = ("small", "medium", "paper")
+    scales: ClassVar[tuple[str, ...]] = ("small", "features", "medium", "paper")
     settings: tuple[str, ...]  # kinds of noise, e.g. "symmetric:0.4"; "labels:COLUMN" of CIFAR-10N; or "none"
     methods: tuple[str, ...]
     at_paper: tuple[str, ...] = ("cifar10", "cifar100")  # data at the paper's scale; cifar10 alone at others
@@ -144,17 +152,17 @@ class Compared(Trained):
         """The arguments of `fit` for a method at a scale."""
 
     def cells(self, scale: str, seeds: int | None) -> list[Cell]:
-        """Seed by seed, so that a part of it compares all methods."""
+        """Seed by seed, so that a part of it compares all methods; of features without those that take two views."""
+        one = "cifar10-features" if scale == "features" else "cifar10"
         return [
-            cell(
-                data, method, seed, **_noise(noise), **SIZES[scale],
-                options=self.options(scale, data, method, noise),
-            )
+            cell(data, method, seed, **_noise(noise), **SIZES[scale], options=options)
             for seed in range(seeds or RUNS[scale])
-            for data in (self.at_paper if scale == "paper" else ("cifar10",))
+            for data in (self.at_paper if scale == "paper" else (one,))
             for noise in self.settings
             for method in self.methods
-        ]  # fmt: skip
+            for options in [self.options(scale, data, method, noise)]
+            if scale != "features" or build(options["method"]).num_views == 1
+        ]
 
     def draw(self, done: list[Done], path: Path) -> None:
         column = noise_of(done)

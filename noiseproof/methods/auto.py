@@ -1,8 +1,8 @@
 """A method that needs no expert: when, how much and against what to be robust follows from what it sees.
 
-It begins as cross-entropy, and is no more than that until the network memorises (waking.py): what has not begun needs
-no protection, and a network that is still learning errs more than the labels do. Then, with p_i (K,) what the network
-says of example i, y_i its label and U (K, K) the confusions of classes,
+It is cross-entropy until the network memorises (waking.py), or, as below, until it is about to: what has not begun
+needs no protection, and a network that is still learning errs more than the labels do. Then, with p_i (K,) what the
+network says of example i, y_i its label and U (K, K) the confusions of classes,
 
     ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik U_k,y_i;   −log s_i for q = 0                                      (1)
 
@@ -72,7 +72,7 @@ BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from whe
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
 FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
-CONVEX = 0.7  # of points between examples of a class, at least, are of that class where mixtures may have its label
+CONVEX = 0.7  # of the points between two examples of a class: how many are of it, at least, where examples are mixed
 ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
 
 
@@ -153,7 +153,7 @@ class Plan(NamedTuple):
 
 
 class Auto(Method):
-    """Cross-entropy until the network memorises, then as robust as the labels are noisy, to the noise that it saw.
+    """Cross-entropy until the network memorises, then as robust as the labels are noisy, to the noise that was found.
 
     The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
     audit's noise model of what the other examples say of each label, and then, where examples can be mixed, mixtures

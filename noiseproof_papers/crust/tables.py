@@ -183,11 +183,9 @@ class Table1(fits.Compared):
             "crust as in the paper": AS_PAPER.method, "crust as the authors": AS_AUTHORS,
         }  # fmt: skip
         asked = text.get(method, method)
-        return (
-            fits.medium(asked)
-            if scale == "medium"
-            else {**(fits.SMALL if scale == "small" else PAPER), "method": asked}
-        )
+        if scale in fits.IN_FULL:
+            return fits.in_full(scale, asked)
+        return {**(fits.SMALL if scale == "small" else PAPER), "method": asked}
 
 
 class _Table2(fits.Trained):

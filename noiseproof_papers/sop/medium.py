@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from noiseproof_papers.experiment import Done, Table, group, spread, spreads
-from noiseproof_papers.fits import ASYMMETRIC, Compared, medium, noise_of
+from noiseproof_papers.fits import ASYMMETRIC, Compared, in_full, noise_of
 
 
 class DefaultsMedium(Compared):
@@ -23,7 +23,7 @@ class DefaultsMedium(Compared):
     methods = ("ce", "sop", "elr", "sop_plus", "elr(lam=3)", "sop(lr_u='auto', lr_v='auto')", "mixup", "auto")
 
     def options(self, scale: str, data: str, method: str, noise: str) -> dict[str, Any]:
-        return medium(method)
+        return in_full(scale, method)
 
     def table(self, done: list[Done]) -> Table:
         header = ["noise", "method", "test, last", "test, best", "wrong labels memorised"]

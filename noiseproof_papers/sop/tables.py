@@ -1,6 +1,6 @@
 """The experiments of Liu et al. (2022) that train networks: Figure 1, Tables 1, 2 and 5, and CIFAR-10N as in Table 4.
 
-At the small and medium scales of fits.py rates of u and v are automatic: the paper's are for 120 epochs and more. At
+At the small scale of fits.py rates of u and v are automatic: the paper's are for 120 epochs and more. At
 the paper's scale: the recipes of its Table A.1 (recipes.py), and symmetric noise as its authors draw it, from all
 classes.
 """
@@ -14,7 +14,7 @@ from noiseproof.recipes import recipe
 from noiseproof.runs.plots import plot_runs
 from noiseproof_papers.drawing import bars
 from noiseproof_papers.experiment import Cell, Done, Table, crossed, group, spread, spreads
-from noiseproof_papers.fits import ASYMMETRIC, SIZES, SMALL, Compared, Trained, cell, medium
+from noiseproof_papers.fits import ASYMMETRIC, IN_FULL, SIZES, SMALL, Compared, Trained, cell, in_full
 
 DIGITS: dict[str, Any] = {
     "model": "mlp", "epochs": 100, "batch_size": 64, "lr": 0.05, "val": 0.1, "eval_examples": 1000,
@@ -26,8 +26,8 @@ def _options(scale: str, name: str, method: str, *, asymmetric: bool = False) ->
     if scale == "small":
         options = {**SMALL, "method": method}
         return {**options, "augment": ("none", "strong")} if method == "sop_plus" else options
-    if scale == "medium":
-        return medium(method)
+    if scale in IN_FULL:
+        return in_full(scale, method)
     kind = f"{name}-{'asym' if asymmetric else 'sym'}"
     if method == "sop_plus":
         kind = kind.replace("sop-", "sop-plus-", 1)
@@ -102,6 +102,7 @@ class Table1(_Compared):
 class Table2(_Compared):
     """SOP+ against cross-entropy, mixup and ELR. ELR+ and DivideMix, which train two networks, are not in it."""
 
+    scales = ("small", "medium", "paper")
     name = "sop-table2"
     title = "SOP+ with symmetric and asymmetric noise"
     paper = "Liu et al. 2022, Table 2"

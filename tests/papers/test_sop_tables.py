@@ -8,7 +8,7 @@ from noiseproof.benching.cells import key
 from noiseproof.methods import build
 from noiseproof_papers import fits
 from noiseproof_papers.crust.tables import Table1 as CrustTable1
-from noiseproof_papers.fits import Trained
+from noiseproof_papers.fits import Compared, Trained
 from noiseproof_papers.sop.medium import DefaultsMedium
 from noiseproof_papers.sop.tables import CIFAR10N, Figure1, Table1, Table2, Table5
 
@@ -33,6 +33,17 @@ def test_the_medium_scale_has_all_images_and_methods_in_full(kind: type[Trained]
         assert (one["data"], one["size"], one["examples"], one["tested"]) == ("cifar10", None, None, None)
         assert (one["fit"]["model"], one["fit"]["audit_features"]) == ("quicknet(widths=[32, 128, 256])", "none")
         assert one["fit"]["augment"] == (["weak", "strong"] if one["method"] == "sop_plus" else "weak")
+        assert build(one["fit"]["method"]).describe() == one["fit"]["method"], "another default is another cell"
+
+
+@pytest.mark.parametrize("kind", [Table1, CIFAR10N, CrustTable1])
+def test_on_features_methods_are_in_full_and_see_an_example_once(kind: type[Compared]) -> None:
+    cells = kind().cells("features", None)
+    assert {one["seed"] for one in cells} == {0, 1, 2}
+    assert {one["method"] for one in cells} == set(kind.methods) - {"sop_plus"}
+    for one in cells:
+        assert (one["data"], one["size"], one["examples"], one["tested"]) == ("cifar10-features", None, 10_000, 5_000)
+        assert (one["fit"]["model"], one["fit"]["augment"]) == ("mlp(widths=[128])", "none")
         assert build(one["fit"]["method"]).describe() == one["fit"]["method"], "another default is another cell"
 
 
