@@ -54,9 +54,10 @@ def fit(options: Options, resume: bool, quiet: bool) -> None:
 def report(result: FitResult, folder: Path, when: str = "") -> None:
     """The closing table, what was found of the labels, and where it is."""
     from noiseproof.cli.console import console, show, table, wrote
-    from noiseproof.runs.report import caution, figures, found
+    from noiseproof.runs.report import caution, figures, found, waited
 
     title = f"{result.method.title()} on {len(result.run.data):,} examples{when}"
     show(table(title, *figures(result), caption=caution(result)))
-    console.print(found(result.report), highlight=False)
+    for sentence in filter(None, (waited(result.history), found(result.report))):
+        console.print(sentence, highlight=False)
     wrote(folder, ": report.html, labels.parquet (labels by probability), curves.png, weights")

@@ -331,7 +331,7 @@ class Auto(Method):
     def figures(self, run: Run) -> dict[str, float]:
         known = bool(self.begun)
         told = {"noise_estimate": float(self.rate) if known else 0.0, "robustness": self.q if known else 0.0}
-        return told | self.waking.figures()
+        return self.waking.figures() | told | {"awake": float(known)}
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         labels, mean = run.data.labels.cpu(), self.mean.cpu()

@@ -89,7 +89,7 @@ def write_report(path: Path, result: FitResult, *, picture: Path, table: Table |
     if data.noise_rate is not None:
         facts.append(f"{100 * data.noise_rate:.1f} % of the labels are wrong")
     sections = [
-        Section("", caution(result) or "", *(table or figures(result))),
+        Section("", " ".join(filter(None, (caution(result), waited(result.history)))), *(table or figures(result))),
         Section("Settings", rows=list(settings(path.parent).items())),
         Section("Curves", picture=picture.read_bytes()),
         Section(
@@ -99,6 +99,16 @@ def write_report(path: Path, result: FitResult, *, picture: Path, table: Table |
         ),
     ]
     write_page(path, result.run, result.method, sections, facts)
+
+
+def waited(history: Sequence[Mapping[str, Any]]) -> str | None:
+    """Of a method that waits until the network memorises, from when on it was robust; None of others."""
+    awake = [bool(record["awake"]) for record in history if "awake" in record]
+    if not awake:
+        return None
+    if not awake[-1]:
+        return "It never had to turn robust: the network has not begun to memorise."
+    return f"Robust from epoch {1 + awake.index(True)} on, when the network began to memorise or was about to."
 
 
 def found(report: LabelReport) -> str:

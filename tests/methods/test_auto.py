@@ -116,7 +116,7 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
     assert isinstance(method, Auto)
     assert len(looked) == 1
     assert [record["noise_estimate"] > 0 for record in result.history] == [False, False, True, True]
-    assert all(record["awake"] for record in result.history)
+    assert [record["awake"] for record in result.history] == [0, 0, 1, 1]
     said = left_out.said(looked[0].numpy(), labels, 10)
     right = posterior.fit(labels, [said]).posterior([said], labels)
     assert float(method.rate) == pytest.approx(1 - right[np.arange(len(labels)), labels].mean(), abs=1e-4)

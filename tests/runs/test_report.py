@@ -11,7 +11,7 @@ import pytest
 
 from noiseproof.data import LabeledData
 from noiseproof.runs.folder import RunFolder
-from noiseproof.runs.report import Section, settings, suspects, write_page
+from noiseproof.runs.report import Section, settings, suspects, waited, write_page
 from noiseproof.training.fit import fit
 
 
@@ -79,3 +79,10 @@ def test_values_of_many_rows_are_not_read_to_compare_with(monkeypatch: pytest.Mo
     monkeypatch.setattr("noiseproof.runs.report._MOST", 60 * 3 - 1)
     monkeypatch.setattr(data, "take", lambda rows: pytest.fail("it reads rows"))
     assert not any(one["words"] for one in suspects(found, range(60)))
+
+
+def test_from_when_on_a_method_that_waits_was_robust() -> None:
+    assert waited([{"epoch": 1}]) is None
+    assert waited([{"awake": 0.0}] * 3) == "It never had to turn robust: the network has not begun to memorise."
+    found = waited([{"awake": one} for one in (0.0, 0.0, 1.0, 1.0)])
+    assert found == "Robust from epoch 3 on, when the network began to memorise or was about to."
