@@ -57,8 +57,8 @@ def test_half_way_between_examples_of_a_class(make_run: MakeRun) -> None:
 def test_nothing_lies_between_tokens_or_examples_of_different_classes(make_run: MakeRun) -> None:
     run = make_run(n=12)
     run.val = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
-    run.ask = lambda rows, data: nn.functional.one_hot(torch.zeros(len(rows), dtype=torch.int64), 3)  # type: ignore[method-assign]
+    run.ask = lambda rows, data, models: nn.functional.one_hot(torch.zeros(len(rows), dtype=torch.int64), 3)  # type: ignore[method-assign]
     assert share_between(run) == 0
     run.val = make_run(n=2, num_classes=3).data
-    run.ask = lambda rows, data: torch.eye(3)[:2]  # type: ignore[method-assign]
+    run.ask = lambda rows, data, models: torch.eye(3)[:2]  # type: ignore[method-assign]
     assert share_between(run) == 0
