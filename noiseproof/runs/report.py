@@ -107,7 +107,7 @@ def waited(history: Sequence[Mapping[str, Any]]) -> str | None:
     if not awake:
         return None
     if not awake[-1]:
-        return "It never had to turn robust: the network has not begun to memorise."
+        return "It did not turn robust: the network was not seen to memorise."
     return f"Robust from epoch {1 + awake.index(True)} on, when the network began to memorise or was about to."
 
 

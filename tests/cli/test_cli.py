@@ -130,7 +130,7 @@ def test_a_run_says_what_was_read_and_chosen(command, table):
         "fit", table, "--label-column", "species", "--epochs", "2", "--out", "run", "--test", table, "--val", "0.2"
     )
     assert code == 0
-    assert "It never had to turn robust: the network has not begun to memorise." in out
+    assert "It did not turn robust: the network was not seen to memorise." in out
     assert "Read table.csv: 200 rows of 64, 10 classes; 200 to test with, from table.csv. Network: mlp." in err
     assert "elr: MLP," in err
     assert "160 examples, 40 held out" in err

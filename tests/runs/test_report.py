@@ -83,6 +83,6 @@ def test_values_of_many_rows_are_not_read_to_compare_with(monkeypatch: pytest.Mo
 
 def test_from_when_on_a_method_that_waits_was_robust() -> None:
     assert waited([{"epoch": 1}]) is None
-    assert waited([{"awake": 0.0}] * 3) == "It never had to turn robust: the network has not begun to memorise."
+    assert waited([{"awake": 0.0}] * 3) == "It did not turn robust: the network was not seen to memorise."
     found = waited([{"awake": one} for one in (0.0, 0.0, 1.0, 1.0)])
     assert found == "Robust from epoch 3 on, when the network began to memorise or was about to."
