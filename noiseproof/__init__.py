@@ -4,7 +4,7 @@
 
     data = nf.load("digits")
     noisy = nf.noise.apply(data, "symmetric:0.4")
-    result = nf.fit("mlp", noisy, "elr", epochs=50)
+    result = nf.fit("mlp", noisy, epochs=50)
 
 The public names stand in `__init__.pyi`, for editors and type checkers and for this file alike: each is imported when
 it is first used, so that `import noiseproof` and the command line stay quick.

@@ -134,6 +134,7 @@ class Run:
     inputs: Callable[[Tensor], tuple[Tensor, ...]] | None = None  # rows (B,) -> their views, as those of a batch
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per completed epoch
     predicted: Predictions | None = None  # after the last completed epoch, of the training examples evaluated, if any
+    held_out: Tensor | None = None  # (m, K) the same of `val`, until the next epoch begins; None where it is not known
     told: dict[str, Tensor] = field(default_factory=dict)  # (m, K) sums over epochs of predictions: of these, and `val`
 
     @property

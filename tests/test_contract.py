@@ -158,15 +158,20 @@ def test_killed_and_resumed_is_bit_identical(digits, method, tmp_path):
     killed_and_resumed(digits, method, tmp_path)
 
 
-@pytest.mark.parametrize("further", [0.2, -9.0])
-def test_auto_is_resumed_while_it_mixes(digits, tmp_path, monkeypatch, further):
-    """Few examples are enough to know the noise by, and it is soon sure of it; by the others, or by itself."""
-    for name, value in {"SLOPE": 100.0, "KNOWN": 0.0, "CONVEX": 0.0, "FURTHER": further}.items():
+@pytest.mark.parametrize(
+    ("further", "share", "stage"), [(0.2, 0.0, auto.TAUGHT), (-9.0, 0.0, auto.TAUGHT), (0.2, 2.0, auto.HOLDS)]
+)
+def test_auto_is_resumed_while_it_mixes_or_holds(digits, tmp_path, monkeypatch, further, share, stage):
+    """It wakes at once; few examples are enough to know the noise by, of the others, or of itself."""
+    monkeypatch.setattr(waking, "_MEMORISED", -9.0)
+    for name, value in {"SLOPE": 100.0, "KNOWN": 0.0, "CONVEX": share, "FURTHER": further}.items():
         monkeypatch.setattr(auto, name, value)
     whole = killed_and_resumed(digits, "auto", tmp_path, val=0.3, epochs=8)
-    assert whole.method._plan.taught
-    assert whole.method._plan.q > 0.1
-    assert math.isnan(whole.method.surprise[0]) is (further < 0)
+    assert whole.method.stage == stage
+    assert whole.method._plan.mixes is (stage == auto.TAUGHT)
+    if stage == auto.TAUGHT:
+        assert whole.method._plan.q > 0.1
+        assert math.isnan(whole.method.surprise[0]) is (further < 0)
 
 
 def killed_and_resumed(digits, method, tmp_path, **more):

@@ -30,7 +30,7 @@ EXAMPLES = """[bold]Examples[/bold]
 
   noiseproof audit photos/ --image-size 32 --model resnet8   five networks, each asked of what it has not seen
 
-  noiseproof audit runs/photos-elr-s0 --top 200              what a run found, decided otherwise
+  noiseproof audit runs/photos-auto-s0 --top 200              what a run found, decided otherwise
 """
 DECIDE = "Decision"
 OF_NETWORKS = ("method", "epochs")

@@ -11,9 +11,9 @@ from noiseproof.cli.app import app
 
 EXAMPLES = """[bold]Examples[/bold]
 
-  noiseproof export runs/photos-elr-s0 model.onnx --softmax
+  noiseproof export runs/photos-auto-s0 model.onnx --softmax
 
-  noiseproof export runs/photos-elr-s0 model.pt2
+  noiseproof export runs/photos-auto-s0 model.pt2
 
   noiseproof export runs/photos-sane-s0 backbone.safetensors
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-  noiseproof fit digits --noise symmetric:0.4 --method elr
+  noiseproof fit digits --noise symmetric:0.4
 
   noiseproof fit photos/ --image-size 64 --model resnet34 --method 'early_stop(elr)'
 

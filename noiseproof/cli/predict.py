@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-  noiseproof predict runs/photos-elr-s0 new-photos/ --out predictions.parquet
+  noiseproof predict runs/photos-auto-s0 new-photos/ --out predictions.parquet
 
-  cat rows.csv | noiseproof predict runs/people-elr-s0 - > predictions.csv
+  cat rows.csv | noiseproof predict runs/people-auto-s0 - > predictions.csv
 """
 
 

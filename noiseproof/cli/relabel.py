@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-  noiseproof relabel photos/ --decisions runs/photos-elr-s0 --out photos-clean
+  noiseproof relabel photos/ --decisions runs/photos-auto-s0 --out photos-clean
 
   noiseproof relabel table.csv --decisions audit/ --auto 0.95 --out clean.csv --dry-run
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-  noiseproof review runs/photos-elr-s0
+  noiseproof review runs/photos-auto-s0
 
   noiseproof review audit/ --name Ada --port 8000 --no-browser
 """

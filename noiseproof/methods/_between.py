@@ -1,4 +1,4 @@
-"""Whether what lies between two examples of a class is of this class, as a network sees it."""
+"""Whether what lies between two examples is of the class of one of the two, as a network sees it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,29 @@ if TYPE_CHECKING:
 _MOST = 1000  # examples that are asked about
 
 
+def can_be_mixed(run: Run) -> bool:
+    """Whether there are points between two examples, and classes that are neither's."""
+    return run.num_classes > 2 and not isinstance(run.data.inputs, Packed)
+
+
 def share_between(run: Run) -> float:
-    """Of the points half-way between two examples that the networks give one class, how many they give the same class.
+    """Of the points half-way between two examples, how many the networks give the class of one of the two.
 
     Of the examples held out, or of the training set where there are none. 0 of tokens, which have nothing between them,
-    and where no two examples are given one class.
+    and of two classes, of which any point is one.
     """
-    data = run.data if run.val is None else run.val
-    if isinstance(data.inputs, Packed):
+    if not can_be_mixed(run):
         return 0.0
+    data = run.data if run.val is None else run.val
     rows = torch.from_numpy(np.random.default_rng(0).permutation(len(data))[:_MOST])
-    ends = torch.stack(pairs(run.predict(data, index=rows).argmax(dim=1)))  # (3, l): two examples, and their guess
-    sizes = distributed.sizes_of(ends.shape[1])
+    guess = run.predict(data, index=rows).argmax(dim=1)
+    sizes = distributed.sizes_of(len(rows) - 1)
+    own = distributed.own_part(sizes)
     same = [torch.zeros(0)]
-    for block in ends[:, distributed.own_part(sizes)].split(block_size(data.input_shape), dim=1):
-        if block.shape[1]:
-            same.append((_between(run, data, rows[block[:2]]) == block[2]).float())
+    for at in torch.arange(len(rows) - 1)[own].split(block_size(data.input_shape)):
+        if len(at):
+            ends = torch.stack([at, at + 1])  # (2, l)
+            same.append((_between(run, data, rows[ends]) == guess[ends]).any(dim=0).float())
     told = distributed.gather(torch.cat(same), sizes)  # (l,)
     return float(told.mean()) if len(told) else 0.0
 
@@ -44,11 +51,3 @@ def _between(run: Run, data: LabeledData, rows: Tensor) -> Tensor:
     with eval_mode(run.models), torch.no_grad(), run.precision():
         one, other = (run.normalize(data.take(part).to(run.device)) for part in rows)
         return probabilities(run.models, (one + other) / 2).argmax(dim=1).cpu()
-
-
-def pairs(guess: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of guesses (m,), pairs of neighbours that have one: where the two are, and their guess, each (l,)."""
-    order = guess.argsort(stable=True)
-    first, second = order[:-1], order[1:]
-    alike = guess[first] == guess[second]
-    return first[alike], second[alike], guess[first[alike]]

@@ -1,15 +1,20 @@
 """A method that needs no expert: when, how much and against what to be robust follows from what it sees.
 
 It is cross-entropy until the network memorises (waking.py), or, as below, until it is about to: what has not begun
-needs no protection, and a network that is still learning errs more than the labels do. Then, with p_i (K,) what the
-network says of example i, y_i its label and U (K, K) the confusions of classes,
+needs no protection, and a network that is still learning errs more than the labels do. Then it asks the network whether
+examples can be mixed: of the points half-way between two examples held out, whether 70 % are given the class of one of
+the two. (It is so of most images and features, and not of rings within rings, nor of letters told by 16 numbers. Of two
+classes every point is one of them: there it does not ask, and mixes nothing.)
+
+If so, it goes back to what it was after 1, 2, 4, … epochs, the last of these, if as many epochs are left as that
+undoes; and from there, with p_i (K,) what the network says of example i, y_i its label and U (K, K) the confusions of
+classes,
 
     ℓ_i = (1 − s_i^q) / q,   s_i = Σ_k p_ik U_k,y_i;   −log s_i for q = 0                                      (1)
 
 the generalised cross-entropy (Zhang and Sabuncu 2018, Eq. (6)) of the forward-corrected probability of the label
 (Patrini et al. 2017, Theorem 2): U says which wrong labels to expect, q how little a label counts that is unlikely
-nevertheless. As it has memorised a little by then, it goes back to what it was after 1, 2, 4, … epochs, the last of
-these, if as many epochs are left as that undoes.
+nevertheless.
 
 U and q follow from what the other examples say of each label: a ridge regression of the labels on the inputs, where
 these are few numbers, and on what the head of the untrained network is given, in closed form, which leaves each example
@@ -27,12 +32,11 @@ network has outrun them: by S, the mean of −log P(label) of what they say, and
 held out, after epoch t, if S_t < 0.8 S for any t until it begins. What looks like noise to them is none then, and
 (2) to (4) are by the running means m_i of what the network had said of the examples, up to where it goes back to.
 
-Two things more are done where what lies between two examples of a class is of this class: if of the points half-way
-between two examples held out, that the network gives one class, it gives 70 % the same class. (It is so of most images
-and features, and not of rings within rings.) First, there a regression tells most of what can be told. When the network
-is level with the others, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins before it memorises. Second, once
-a fifth of the epochs is over, it teaches itself as well. With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2 of
-each batch are mixtures:
+Where examples can be mixed, a regression tells most of what can be told. When the network is level with the others,
+S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins there before it memorises.
+
+Once a fifth of the epochs is over, it teaches itself as well. With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2
+of each batch are mixtures:
 
     t_i ∝ (m_ik T_k,y_i)²_k                             by Bayes' rule, and surer than that                    (5)
     x̃ = λ x_i + (1 − λ) x_j,   t̃ = λ t_i + (1 − λ) t_j
@@ -47,6 +51,9 @@ cross-entropy with labels W, which need no graph:
 π (K,) are the shares of the classes with which T makes the labels as frequent as they are, half-way to equal ones: T
 finds less noise that goes one way than there is. Where there is no noise, ε is next to 0, next to nothing is mixed and
 the loss is next to cross-entropy.
+
+Where examples cannot be mixed, it holds on to what it had come to believe, as `elr` does (elr.py), without going back:
+ℓ_i = log(1 − ⟨p_i, m_i⟩) where m_i clearly contradicts the label, else cross-entropy.
 """
 
 from __future__ import annotations
@@ -61,18 +68,20 @@ from torch import Tensor
 from noiseproof import checks, distributed
 from noiseproof.auditing import left_out, posterior
 from noiseproof.method import Batch, Beliefs, Method, Run
-from noiseproof.methods._between import share_between
+from noiseproof.methods._between import can_be_mixed, share_between
 from noiseproof.methods._snapshot import Snapshot, tensors_of
+from noiseproof.methods.elr import believed, clamped, soft_labels
 from noiseproof.methods.mixup import sample_lam
-from noiseproof.methods.waking import Waking, held_out
+from noiseproof.methods.waking import Waking, held_out, margins
 from noiseproof.models.parts import given_to_head
 
+WAITS, TAUGHT, HOLDS = range(3)  # the stages: cross-entropy; Eqs. (1) to (7); as `elr`
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
 BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
 FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
-CONVEX = 0.7  # of the points between two examples of a class: how many are of it, at least, where examples are mixed
+CONVEX = 0.7  # of the points between two examples: how many are of the class of one, at least, where they are mixed
 ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
 
 
@@ -102,6 +111,16 @@ def balance(p: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     """−Σ_k π_k log p̄_k (), of Eq. (7), and its W (B, K), of p (B, K) and π (K,)."""
     total = p.sum(dim=0) + 1e-30  # no class is impossible
     return -(shares * (total / len(p)).log()).sum(), p * (shares / total)
+
+
+def held_to(log_p: Tensor, label: Tensor, mean: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
+    """−log p_y (B,), or log(1 − ⟨p, m⟩) where held (B,), p clamped as in elr.py; and W (B, K), m (B, K) held fixed."""
+    p = log_p.exp()
+    kept = clamped(p)
+    a = (kept * mean).sum(dim=1)  # (B,)
+    each = torch.where(held, torch.log1p(-a), -log_p.gather(1, label[:, None]).squeeze(1))
+    own = torch.zeros_like(p).scatter_(1, label[:, None], 1.0)
+    return each, torch.where(held[:, None], mean * p * (kept == p) / (1 - a)[:, None], own)
 
 
 def with_gradient(value: Tensor, log_p: Tensor, w: Tensor) -> Tensor:
@@ -147,18 +166,18 @@ def class_shares(transition: Tensor, labels: Tensor) -> Tensor:
 class Plan(NamedTuple):
     """What an epoch's steps go by: numbers, so that no step waits for the device to tell."""
 
-    known: bool  # whether the noise is
+    stage: int
     q: float
-    taught: bool  # whether Eqs. (5) to (7) have begun
+    mixes: bool  # whether Eqs. (5) to (7) have begun
 
 
 class Auto(Method):
     """Cross-entropy until the network memorises, then as robust as the labels are noisy, to the noise that was found.
 
-    The generalised cross-entropy of forward-corrected probabilities, with the strength and the confusions by the
-    audit's noise model of what the other examples say of each label, and then, where examples can be mixed, mixtures
-    with refined labels beside it: Eqs. (1) to (7) of methods/auto.py. Examples with weights are not balanced by
-    classes. It has no options.
+    Where examples can be mixed, the generalised cross-entropy of forward-corrected probabilities, with the strength and
+    the confusions by the audit's noise model of what the other examples say of each label, and mixtures with refined
+    labels beside it: Eqs. (1) to (7) of methods/auto.py. Else it holds on to what it had come to believe, as `elr`.
+    Examples with weights are not balanced by classes. It has no options.
 
     Differs from the papers: in the first two T or q are given, or T is estimated once, by a network trained before, and
     whole. Mixtures with refined labels are those of DivideMix, with one network in the place of two and a noise model
@@ -167,7 +186,7 @@ class Auto(Method):
     """
 
     name = "auto"
-    paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018; mixtures: Li et al. 2020"
+    paper = "forward: Patrini et al. 2017; GCE: Zhang & Sabuncu 2018; mixtures, elr: Li et al., Liu et al. 2020"
     cost = "1.3×"
     plans = True  # it goes by how many epochs are left, and by how many are over
 
@@ -176,8 +195,7 @@ class Auto(Method):
     transition: Tensor
     confusion: Tensor
     rate: Tensor
-    begun: Tensor
-    convex: Tensor
+    stage: Tensor
     surprise: Tensor
     shares: Tensor
     reached: Tensor
@@ -193,8 +211,7 @@ class Auto(Method):
         self.register_buffer("transition", torch.eye(K))  # T
         self.register_buffer("confusion", torch.eye(K))  # U
         self.register_buffer("rate", torch.zeros(()))  # ε
-        self.register_buffer("begun", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("convex", torch.zeros((), dtype=torch.bool))  # whether examples can be mixed
+        self.register_buffer("stage", torch.zeros((), dtype=torch.int64))
         self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
         self.then = Snapshot(self._known_of(run))  # what it may go back to
         # what follows of these in each epoch: π, `by_label(T)` and `by_label(U)`
@@ -212,20 +229,21 @@ class Auto(Method):
 
     def before_epoch(self, run: Run) -> None:
         self._plan = None
-        if self.begun or not self.waking.automatic:
+        if self.stage != WAITS or not self.waking.automatic:
             return
         if run.epoch == 0:
-            self._look(run)
+            if can_be_mixed(run):
+                self._look(run)
             return
         settled = False
         if self.waking.val:
             given = held_out(run)  # (m,)
             settled = self._settled(-float(given.clamp_min(posterior.TINY).log().mean()))
-            self.waking.compare(given)
+            self.waking.compare(run, given)
         if run.epoch > 1 and (self.waking.awake or settled):
-            convex = share_between(run) >= CONVEX
-            if self.waking.awake or convex:
-                self._begin(run, convex)
+            mixable = share_between(run) >= CONVEX
+            if self.waking.awake or mixable:
+                self._begin(run, TAUGHT if mixable else HOLDS)
                 return
         if run.epoch & (run.epoch - 1) == 0:  # a power of two
             self.then.keep(self._known_of(run))
@@ -252,10 +270,11 @@ class Auto(Method):
         given = model.given([said])[np.arange(len(labels)), labels]
         self.surprise[0] = -float(np.log(given + posterior.TINY).mean())
 
-    def _begin(self, run: Run, convex: bool) -> None:
+    def _begin(self, run: Run, stage: int) -> None:
         """The network memorises, or soon will."""
-        self.begun.fill_(True)
-        self.convex.fill_(convex)
+        self.stage.fill_(stage)
+        if stage == HOLDS:
+            return
         if math.isnan(self.surprise[0]):
             self._ask_itself(run)
         undone = run.epoch - (1 << (run.epoch - 1).bit_length() - 1)
@@ -280,20 +299,21 @@ class Auto(Method):
 
     def _planned(self, run: Run) -> Plan:
         """Of the epoch that begins, or goes on after a resumption."""
-        if not self.begun:
-            return Plan(False, 0.0, False)
+        stage = int(self.stage)
+        if stage != TAUGHT:
+            return Plan(stage, 0.0, False)
         self.expected.copy_(by_label(self.confusion))
-        if not self.convex or run.epoch < BEGIN * run.epochs:
-            return Plan(True, self.q, False)
+        if run.epoch < BEGIN * run.epochs:
+            return Plan(stage, self.q, False)
         self.reached.copy_(by_label(self.transition))
         self.shares.copy_(class_shares(self.transition, run.data.labels.to(self.transition.device)))
-        return Plan(True, self.q, True)
+        return Plan(stage, self.q, True)
 
     def loss(self, run: Run, batch: Batch) -> Tensor:
         if self._plan is None:
             self._plan = self._planned(run)
-        known, q, taught = self._plan
-        mixed, inputs = round(PART * q / Q * batch.size) if taught else 0, batch.views[0]
+        stage, q, mixes = self._plan
+        mixed, inputs = round(PART * q / Q * batch.size) if mixes else 0, batch.views[0]
         plain, lam = batch.size - mixed, sample_lam(ALPHA, run.generator) if mixed else 1.0
         if mixed:
             inputs = batch.gather(inputs)
@@ -303,14 +323,33 @@ class Auto(Method):
         said = log_p.detach()
         p = said.exp()
         mean = self.mean.index_select(0, whole.index)  # (size, K)
-        mean[:plain].lerp_(p[:plain].to(mean), 1 - MEMORY[taught])
+        mean[:plain].lerp_(p[:plain].to(mean), 1 - MEMORY[mixes])
         self.mean.index_copy_(0, whole.index, mean)
-        if not known:
-            each = -log_p.gather(1, whole.label[:, None]).squeeze(1)
-            self.waking.count((-each.detach()).exp(), whole.index)
-            each = each * self.waking.trained_on(whole.index)
-            return (each if whole.weight is None else each * whole.weight).mean()
+        if stage == TAUGHT:
+            return self._taught(self._plan, whole, log_p, mean, lam, mixed)
 
+        if stage == HOLDS:
+            return self._holding(whole, log_p, soft_labels(mean))
+        each = -log_p.gather(1, whole.label[:, None]).squeeze(1)
+        self.waking.count((-each.detach()).exp(), whole.index)
+        if not self.waking.val:
+            each = each * self.waking.trained_on(whole.index)
+        return (each if whole.weight is None else each * whole.weight).mean()
+
+    def _holding(self, whole: Batch, log_p: Tensor, mean: Tensor) -> Tensor:
+        """Cross-entropy, or what `elr` has in its place, of log p (size, K) and mean predictions m (size, K)."""
+        against, _ = margins(mean, whole.label)  # (size,)
+        self.waking.weigh(against)
+        each, w = held_to(log_p.detach(), whole.label, mean.to(log_p), self.waking.clear(against))
+        if whole.weight is not None:
+            each, w = each * whole.weight.to(each), w * whole.weight.to(w)[:, None]
+        return with_gradient(each.mean(), log_p, w / len(log_p))
+
+    def _taught(self, plan: Plan, whole: Batch, log_p: Tensor, mean: Tensor, lam: float, mixed: int) -> Tensor:
+        """Eqs. (1) to (8), of log p (size, K), the last of them of mixtures, and running means (size, K)."""
+        q, plain = plan.q, len(log_p) - mixed
+        said = log_p.detach()
+        p = said.exp()
         each, w = corrected(p[:plain], self.expected.index_select(0, whole.label[:plain]).to(p), q)
         weight = None if whole.weight is None else whole.weight.to(p)
         if weight is not None:
@@ -321,20 +360,23 @@ class Auto(Method):
                 target *= weight[:, None]
             of_mixed, w_mixed = mixture(said[plain:], torch.lerp(target[:mixed], target[plain:], lam), q / 2)
             each, w = torch.cat([each, of_mixed]), torch.cat([w, w_mixed])
-        value, w = each.mean(), w / batch.size
-        if taught and weight is None:
+        value, w = each.mean(), w / len(log_p)
+        if plan.mixes and weight is None:
             held, w_held = balance(p, self.shares.to(p))
             part = BALANCE * q / Q
             value, w = value + part * held, w.add_(w_held, alpha=part)  # Eq. (7)
         return with_gradient(value, log_p, w)
 
     def figures(self, run: Run) -> dict[str, float]:
-        known = bool(self.begun)
-        told = {"noise_estimate": float(self.rate) if known else 0.0, "robustness": self.q if known else 0.0}
-        return self.waking.figures() | told | {"awake": float(known)}
+        stage = int(self.stage)
+        told = {"noise_estimate": float(self.rate), "robustness": self.q} if stage == TAUGHT else {}
+        told = {"noise_estimate": 0.0, "robustness": 0.0, **told, "holds": float(stage == HOLDS)}
+        return self.waking.figures() | told | {"awake": float(stage != WAITS)}
 
     def beliefs(self, run: Run, predicted: Tensor) -> Beliefs:
         labels, mean = run.data.labels.cpu(), self.mean.cpu()
+        if self.stage != TAUGHT:
+            return believed(mean, predicted, labels)
         said = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean, predicted)  # (n, K)
-        joint = said * by_label(self.transition.cpu())[labels] if self.begun else said
+        joint = said * by_label(self.transition.cpu())[labels]
         return Beliefs.of(joint / joint.sum(dim=1, keepdim=True), labels)

@@ -15,9 +15,11 @@ From then on a label counts as contradicted where the mean prediction t over its
 more than 4/10 of the margin by which it prefers, on average, the labels that it agrees with, and by more than 0.1: what
 is clear depends on how sure the network has become.
 
-Held out is the validation set, where there is one. Else a tenth of the examples, at most 1,000, stand watch: until the
-method is awake they are looked at in each visit, but not trained on. Where these were fewer than 10 there is no
-telling, and it never wakes up: cross-entropy.
+Held out is the validation set, where there is one. It is asked after an epoch, and the others were on the way, where a
+network that takes large steps is better than at a given moment. So before it wakes up, as many of those that it is
+trained on are asked once more, at the same moment and in the same way, and m is the lesser of the two. Without a
+validation set a tenth of the examples, at most 1,000, stand watch: until the method is awake they are looked at in each
+visit, but not trained on. Where these were fewer than 10 there is no telling, and it never wakes up: cross-entropy.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -101,24 +104,33 @@ class Waking(nn.Module):
         given, against, at = p.detach().gather(1, label[:, None]).squeeze(1), margins(mean.detach(), label)[0], index
         if gather is not None:
             given, against, at = gather(given), gather(against), gather(index)
-        against = against.to(self.sums).nan_to_num(0.0)  # (size,)
-        agreed = (against < 0).to(against)  # (size,)
-        sure = -(against * agreed).sum() / agreed.sum().clamp_min(1)
-        self.sure.lerp_(sure, min(1.0, len(at) / len(self.watching)) * agreed.amax())
+        self.weigh(against)
         self.count(given, at)
         return self.trained_on(index).to(p.dtype)
 
+    def weigh(self, against: Tensor) -> None:
+        """Take the margins (size,) against the labels of a step of all processes into account."""
+        against = against.to(self.sums).nan_to_num(0.0)  # (size,)
+        agreed = (against < 0).to(against)  # (size,)
+        sure = -(against * agreed).sum() / agreed.sum().clamp_min(1)
+        self.sure.lerp_(sure, min(1.0, len(against) / len(self.watching)) * agreed.amax())
+
     def count(self, given: Tensor, index: Tensor) -> None:
         """Count the visits of a step of all processes, p_y (size,) and index (size,); after each n of them compare."""
-        given, watching = given.to(self.sums).nan_to_num(0.0), self.watching[index]  # (size,), (size,)
+        given = given.to(self.sums).nan_to_num(0.0)  # (size,)
+        if self.val:
+            self.sums[0] += torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)
+            return
+        watching = self.watching[index]  # (size,)
         groups = torch.stack([~watching, watching]).to(given)  # (2, size)
         self.sums += groups @ torch.stack([torch.ones_like(given), given, given.square()], dim=1)
-        if not self.val:
-            due = (self.sums[:, 0].sum() >= len(self.watching)) & (self.sums[1, 0] > 0)
-            self._compare(*_mean_and_error(self.sums[1]), due=due)
+        due = (self.sums[:, 0].sum() >= len(self.watching)) & (self.sums[1, 0] > 0)
+        self._compare(self._shown(), *_mean_and_error(self.sums[1]), due=due)
 
     def trained_on(self, index: Tensor) -> Tensor:
         """Which examples (B,) are: all but those that stand watch, until it is awake."""
+        if self.val:
+            return torch.ones_like(index, dtype=torch.bool)
         return self.awake | ~self.watching[index]
 
     def contradicts(self, mean: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,25 +139,35 @@ class Waking(nn.Module):
         Nothing is contradicted while asleep.
         """
         against, guess = margins(mean, label)  # (B,), (B,)
-        return (against > (_CLEARLY * self.sure).clamp_min(_LEAST)) & self.awake, guess
+        return self.clear(against), guess
+
+    def clear(self, against: Tensor) -> Tensor:
+        """Which margins (B,) against labels contradict them."""
+        return (against > (_CLEARLY * self.sure).clamp_min(_LEAST)) & self.awake
 
     def before_epoch(self, run: Run) -> None:
         """With a validation set, compare after each epoch."""
         if self.val and not self.awake and run.epoch > 0:
-            self.compare(held_out(run))
+            self.compare(run, held_out(run))
 
-    def compare(self, given: Tensor) -> None:
-        """With p_y (m,) of labels that the network was not shown."""
+    def compare(self, run: Run, given: Tensor) -> None:
+        """With p_y (m,) of the validation set, as the network says it now."""
         sums = torch.stack([torch.ones_like(given), given, given.square()]).sum(dim=1)  # (3,)
-        mean, error = (one.to(self.sums) for one in _mean_and_error(sums))
-        self._compare(mean, error, due=torch.ones_like(self.awake))
+        unseen, error = (one.to(self.sums) for one in _mean_and_error(sums))
+        shown = self._shown()
+        if _is_clear(shown, unseen, error):  # it may be worse at this moment than it was on its way
+            shown = torch.minimum(shown, shown_now(run, len(given)).mean().to(shown))
+        self._compare(shown, unseen, error, due=torch.ones_like(self.awake))
 
-    def _compare(self, unseen: Tensor, error: Tensor, due: Tensor) -> None:
-        """If due, wake up where m of the visits since then tells so; `unseen` is m₀, with its standard error. All ().
+    def _shown(self) -> Tensor:
+        """m () of the visits since the last comparison."""
+        return self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
+
+    def _compare(self, shown: Tensor, unseen: Tensor, error: Tensor, due: Tensor) -> None:
+        """If due, wake up where m tells so; `unseen` is m₀, with its standard error. All ().
 
         No branch: that would wait for the device in each step.
         """
-        shown = self.sums[0, 1] / self.sums[0, 0].clamp_min(1)
         share = (shown - unseen) / (1 - unseen).clamp_min(1e-6)  # φ
         self.by_heart.copy_(torch.where(due & ~self.awake, share, self.by_heart))
         self.awake |= due & _is_clear(shown, unseen, error)
@@ -162,7 +184,14 @@ class Waking(nn.Module):
 def held_out(run: Run) -> Tensor:
     """p_y (m,) of the validation set."""
     assert run.val is not None
-    return run.predict(run.val).gather(1, run.val.labels.cpu()[:, None]).squeeze(1)
+    said = run.predict(run.val) if run.held_out is None else run.held_out
+    return said.gather(1, run.val.labels.cpu()[:, None]).squeeze(1)
+
+
+def shown_now(run: Run, count: int) -> Tensor:
+    """p_y (m,) of so many examples that are trained on, or of all, asked as the validation set is."""
+    rows = torch.from_numpy(np.random.default_rng(run.epoch).permutation(len(run.data))[:count])
+    return run.predict(index=rows).gather(1, run.data.labels.cpu()[rows][:, None]).squeeze(1)
 
 
 def _is_clear(shown: Tensor, unseen: Tensor, error: Tensor) -> Tensor:

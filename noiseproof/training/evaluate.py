@@ -73,7 +73,7 @@ class Evaluation:
         run.told = {name: torch.zeros(size, run.num_classes) for name, size in sizes.items()}
 
     def __call__(self, run: Run) -> dict[str, float]:
-        """The figures, by set and name, e.g. `val_accuracy`; leaves the predictions in `run.predicted`."""
+        """The figures, by set and name, e.g. `val_accuracy`; leaves predictions in `run.predicted`, `run.held_out`."""
         figures = {}
         index = torch.arange(len(run.data)) if self.index is None else self.index
         if len(index):
@@ -83,6 +83,8 @@ class Evaluation:
             figures = Tally(run.data).of(index, probability).figures("train")
         for name, data in self.others.items():
             probability = run.predict(data)
+            if name == "val":
+                run.held_out = probability
             if name in run.told:
                 run.told[name] += probability
             figures |= Tally(data).of(torch.arange(len(data)), probability).figures(name)

@@ -147,6 +147,7 @@ class Loop:
     def begin_epoch(self) -> None:
         """Choose and shuffle the examples of an epoch."""
         run, position, selection = self.run, self.position, self.method.before_epoch(self.run)
+        run.held_out = None
         distributed.share(self.method, besides=self.rows.not_shared())  # what was chosen is chosen once
         if selection is None:
             position.order, position.weight = self.batches.shuffled(torch.arange(len(run.data)), run.batch_size), None

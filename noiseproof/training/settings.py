@@ -206,7 +206,7 @@ class Fitting(Training):
     """The settings of `fit`."""
 
     method: str | Method = field(
-        default="elr", kw_only=False,
+        default="auto", kw_only=False,
         metadata=about("A method or a stack: elr, 'early_stop(elr(lam=7))'. See: noiseproof methods.", option=str),
     )  # fmt: skip
     augment: Augment = setting(

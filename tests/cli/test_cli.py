@@ -132,7 +132,7 @@ def test_a_run_says_what_was_read_and_chosen(command, table):
     assert code == 0
     assert "It did not turn robust: the network was not seen to memorise." in out
     assert "Read table.csv: 200 rows of 64, 10 classes; 200 to test with, from table.csv. Network: mlp." in err
-    assert "elr: MLP," in err
+    assert "auto: MLP," in err
     assert "160 examples, 40 held out" in err
 
 

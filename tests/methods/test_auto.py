@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,20 +14,26 @@ from torch import nn
 
 from noiseproof.auditing import left_out, posterior
 from noiseproof.data import LabeledData, load, noise
-from noiseproof.method import Batch, Beliefs, Run
+from noiseproof.data.packing import Tokens
+from noiseproof.method import Batch, Run
 from noiseproof.methods import auto, waking
 from noiseproof.methods.auto import (
+    HOLDS,
+    TAUGHT,
+    WAITS,
     Auto,
     balance,
     by_label,
     class_shares,
     corrected,
     found_transition,
+    held_to,
     mixture,
     refined,
     uneven,
     with_gradient,
 )
+from noiseproof.methods.elr import believed
 from noiseproof.methods.mixup import sample_lam
 from noiseproof.models import parts
 from noiseproof.training.fit import fit
@@ -70,6 +77,20 @@ def test_mean_predictions_are_held_to_shares() -> None:
     same_with_gradient(balance(logits.detach().softmax(dim=1), shares), reference.balance(logits, shares), logits)
     lost = torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # a class that single precision gives nothing
     assert all(part.isfinite().all() for part in balance(lost, torch.tensor([0.5, 0.5])))
+
+
+def test_held_to_what_it_came_to_believe() -> None:
+    """Where probabilities are clamped, there is no gradient by them."""
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(6, 4, dtype=torch.float64)).requires_grad_()
+    logits.data[:2] *= 6
+    p = logits.detach().softmax(dim=1)
+    assert (p[:2] > 1 - 1e-4).any()
+    assert (p[:2] < 1e-4).any()
+    mean, label = torch.rand(6, 4, dtype=torch.float64).softmax(dim=1), torch.tensor([0, 1, 2, 3, 3, 0])
+    held = [True, True, True, False, True, False]
+    ours = held_to(p.log(), label, mean, torch.tensor(held))
+    same_with_gradient(ours, reference.holding(logits, label, mean, held), logits)
 
 
 def noisy_digits(kind: str | None, n: int = 1200) -> LabeledData:
@@ -117,6 +138,7 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
     assert len(looked) == 1
     assert [record["noise_estimate"] > 0 for record in result.history] == [False, False, True, True]
     assert [record["awake"] for record in result.history] == [0, 0, 1, 1]
+    assert not any(record["holds"] for record in result.history)
     said = left_out.said(looked[0].numpy(), labels, 10)
     right = posterior.fit(labels, [said]).posterior([said], labels)
     assert float(method.rate) == pytest.approx(1 - right[np.arange(len(labels)), labels].mean(), abs=1e-4)
@@ -128,102 +150,159 @@ def test_noise_is_known_before_the_first_step(kind: str | None, rate: float, mon
     assert result.history[-1]["examples"] == len(labels)  # none is left out
 
 
+class Led(NamedTuple):
+    """What a method did in a run."""
+
+    stages: list[int]  # in each epoch
+    weights: list[int]  # which epoch's weights it has in each epoch
+    estimated: list[np.ndarray]  # what the network had said, where it goes by that
+    compared: list[int]  # in which epochs it asked the validation set
+    between: list[int]  # in which it asked whether examples can be mixed
+
+
 def led(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
-    surprises: list[float],
-    wakes: int = 99,
+    wakes: int,
+    *,
+    share: float = 0.7,
+    surprises: tuple[float, ...] = (2.0,),
     others: float = 1.0,
-    share: float = 0.0,
-) -> tuple[Auto, list[int], list[np.ndarray]]:
-    """A method led through a run whose held-out labels surprise the network so much, S_1, S_2, …, the last for ever.
+    val: bool = True,
+) -> Led:
+    """A method led through a run where the network memorises from so many epochs on.
 
-    The method, which epoch's weights it has in each epoch, and what the network had said where it goes by that.
-    `wakes`: after how many epochs the network memorises; `share`: of what lies between examples of a class.
+    `share`: of what lies between examples; `surprises`: S_1, S_2, …, the last for ever; `others`: S.
     """
-    method, weight, estimated = Auto(), next(run.model.parameters()), []
+    run.val = run.data if val else None
+    method, weight = Auto(), next(run.model.parameters())
+    method.start(run)
+    told = Led([], [], [], [], [])
 
     def look(self: Auto, run: Run) -> None:
         self.surprise[0] = others
 
+    def wake() -> None:
+        method.waking.awake.fill_(run.epoch >= wakes)
+
+    def compare(self: waking.Waking, run: Run, given: torch.Tensor) -> None:
+        assert len(given) == 600
+        told.compared.append(run.epoch)
+        wake()
+
+    def between(run: Run) -> float:
+        told.between.append(run.epoch)
+        return share
+
+    def held_out(run: Run) -> torch.Tensor:
+        return torch.tensor(math.exp(-surprises[min(run.epoch, len(surprises)) - 1])).repeat(600)
+
     monkeypatch.setattr(Auto, "_look", look)
-    monkeypatch.setattr(auto, "share_between", lambda run: share)
-    monkeypatch.setattr(Auto, "_estimate", lambda self, model, said, labels: estimated.append(said))
-    monkeypatch.setattr(
-        auto, "held_out", lambda run: torch.tensor(math.exp(-surprises[min(run.epoch, len(surprises)) - 1])).repeat(600)
-    )
-    monkeypatch.setattr(
-        waking.Waking, "compare", lambda self, given: self.awake.fill_(torch.tensor(run.epoch >= wakes))
-    )
-    run.val, weights = run.data, []
-    method.start(run)
+    monkeypatch.setattr(Auto, "_estimate", lambda self, model, said, labels: told.estimated.append(said))
+    monkeypatch.setattr(auto, "share_between", between)
+    monkeypatch.setattr(auto, "held_out", held_out)
+    monkeypatch.setattr(waking.Waking, "compare", compare)
     epochs = run.epochs
     for run.epoch in range(epochs):
+        if not val:  # it is told by those that stand watch, in a step
+            wake()
         with torch.no_grad():
             weight.fill_(run.epoch)
         method.mean.fill_(run.epoch / 100)
         method.mean[:, 0] = run.epoch
         method.before_epoch(run)
-        weights.append(int(weight.flatten()[0]))
-    return method, weights, estimated
+        told.stages.append(int(method.stage))
+        told.weights.append(int(weight.flatten()[0]))
+    return told
+
+
+def from_epoch(begins: int, stage: int, epochs: int = 16) -> list[int]:
+    """The stage in each epoch, where one begins after so many."""
+    return [WAITS] * min(begins, epochs) + [stage] * (epochs - begins)
 
 
 @pytest.mark.parametrize(
     ("wakes", "begins", "back"),
-    [(1, 2, 1), (2, 2, 1), (3, 3, 2), (4, 4, 2), (8, 8, 4), (9, 9, 8), (12, 12, 8), (13, 13, 13), (99, 0, 0)],
+    [(1, 2, 1), (2, 2, 1), (3, 3, 2), (4, 4, 2), (8, 8, 4), (9, 9, 8), (12, 12, 8), (13, 13, 13), (99, 99, 0)],
 )
-def test_once_the_network_memorises_it_goes_back_if_there_is_time(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, wakes: int, begins: int, back: int
+@pytest.mark.parametrize(("share", "stage"), [(0.7, TAUGHT), (0.69, HOLDS)])
+@pytest.mark.parametrize("val", [True, False])
+def test_once_the_network_memorises_it_teaches_or_holds(
+    make_run: MakeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    wakes: int,
+    begins: int,
+    back: int,
+    share: float,
+    stage: int,
+    val: bool,
 ) -> None:
-    """To the last power of two of 16 epochs, if as many are left as that undoes: 13 would undo 5, and 3 are left."""
-    method, weights, estimated = led(make_run(n=600, epochs=16), monkeypatch, [1.0], wakes)
-    assert bool(method.begun) is (begins > 0)
-    assert weights == [back if epoch == begins > 0 else epoch for epoch in range(16)]
-    assert not estimated  # the others are believed
+    """For good. To teach it goes back to the last power of two of 16 epochs, if as many are left: 13 would undo 5."""
+    told = led(make_run(n=600, epochs=16), monkeypatch, wakes, share=share, val=val)
+    assert told.stages == from_epoch(begins, stage)
+    assert told.weights == [back if epoch == begins and stage == TAUGHT else epoch for epoch in range(16)]
+    assert not told.estimated  # the others are believed
+    assert told.between == [begins] * (begins < 99)
+    assert told.compared == list(range(1, min(begins, 15) + 1)) * val  # and no more from then on
 
 
 @pytest.mark.parametrize(
-    ("surprises", "share", "begins"),
+    ("surprises", "begins", "between"),
     [
-        ([1.09, 1.09], 0.7, 2),  # level with the others, and settled
-        ([1.09, 1.09], 0.69, 0),  # but between examples of a class there are others: it may still learn much
-        ([1.3, 1.11, 1.11, 1.09], 0.7, 4),  # not level before
-        ([1.2, 1.0, 0.94, 0.9], 0.7, 4),  # getting better by more than a twentieth before
-        ([1.2, 0.79, 0.85, 0.85], 0.7, 0),  # it has outrun them once, and they are not believed any more
-        ([2.0, 2.0, 2.0, 2.0], 0.7, 0),  # never level
+        ((1.09, 1.09), 2, [2]),  # level with the others, and settled
+        ((1.3, 1.11, 1.11, 1.09), 4, [4]),  # not level before
+        ((1.2, 1.0, 0.94, 0.9), 4, [4]),  # getting better by more than a twentieth before
+        ((1.2, 0.79, 0.85, 0.85), 99, []),  # it has outrun them once, and they are not believed any more
+        ((2.0,), 99, []),  # never level
     ],
 )
-def test_it_begins_when_the_network_is_level_with_the_others_and_has_settled(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, surprises: list[float], share: float, begins: int
+@pytest.mark.parametrize(("share", "val"), [(0.7, True), (0.69, True), (0.7, False)])
+def test_it_begins_where_examples_can_be_mixed_once_it_is_level_with_the_others_and_has_settled(
+    make_run: MakeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    surprises: tuple[float, ...],
+    begins: int,
+    between: list[int],
+    share: float,
+    val: bool,
 ) -> None:
-    method, weights, estimated = led(make_run(n=600, epochs=16), monkeypatch, surprises, share=share)
-    assert bool(method.begun) is (begins > 0)
-    assert weights == [begins // 2 if epoch == begins > 0 else epoch for epoch in range(16)]
-    assert not estimated
-    assert bool(method.convex) is (begins > 0)
+    """As labels held out tell; where examples cannot be mixed it may still learn much, and waits."""
+    told = led(make_run(n=600, epochs=16), monkeypatch, 99, surprises=surprises, share=share, val=val)
+    teaches = val and share == 0.7
+    assert told.stages == from_epoch(begins, TAUGHT if teaches else WAITS)
+    assert told.weights == [begins // 2 if epoch == begins and teaches else epoch for epoch in range(16)]
+    assert told.between[:1] == between * val
+    assert not told.estimated
 
 
 @pytest.mark.parametrize(
     ("surprises", "others", "itself"),
     [
-        ([1.0], 1.0, False),
-        ([0.81], 1.0, False),  # better than the others, but not by a fifth
-        ([0.79, 1.5], 1.0, True),  # it has outrun them once, and they are not believed any more
-        ([1.5, 1.5, 0.79], 1.0, True),
-        ([1.5, 1.5, 1.5, 0.79], 1.0, False),  # after it began
-        ([1.0], math.nan, True),  # they do not know the classes
+        ((1.2, 1.1, 1.0), 1.0, False),
+        ((1.2, 1.0, 0.81), 1.0, False),  # better than the others, but not by a fifth
+        ((0.79, 1.5), 1.0, True),  # it has outrun them once, and they are not believed any more
+        ((1.5, 1.5, 0.79), 1.0, True),
+        ((1.5, 1.5, 1.5, 0.79), 1.0, False),  # after it began
+        ((1.0,), math.nan, True),  # they do not know the classes
     ],
 )
+@pytest.mark.parametrize(("share", "stage"), [(0.7, TAUGHT), (0.69, HOLDS)])
 def test_the_others_are_believed_unless_the_network_has_outrun_them(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, surprises: list[float], others: float, itself: bool
+    make_run: MakeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    surprises: tuple[float, ...],
+    others: float,
+    itself: bool,
+    share: float,
+    stage: int,
 ) -> None:
-    """Else it goes by what it had said by the epoch that it goes back to, the second."""
-    method, weights, estimated = led(make_run(n=600, epochs=8), monkeypatch, surprises, 3, others)
-    assert method.begun
-    assert weights[3] == 2
-    assert len(estimated) == itself
-    if itself:
-        np.testing.assert_allclose(estimated[0], np.tile([2 / 2.04, 0.02 / 2.04, 0.02 / 2.04], (600, 1)), rtol=1e-6)
+    """Else it goes by what it had said by the epoch that it goes back to, the second; holding, by neither."""
+    run = make_run(n=600, epochs=8)
+    told = led(run, monkeypatch, 3, share=share, surprises=surprises, others=others)
+    assert told.stages == from_epoch(3, stage, 8)
+    assert len(told.estimated) == (itself and stage == TAUGHT)
+    for said in told.estimated:
+        np.testing.assert_allclose(said, np.tile([2 / 2.04, 0.02 / 2.04, 0.02 / 2.04], (600, 1)), rtol=1e-6)
 
 
 def test_it_looks_once_before_the_first_step(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +323,7 @@ def test_it_looks_once_before_the_first_step(make_run: MakeRun, monkeypatch: pyt
         for run.epoch in range(8):
             method.before_epoch(run)
         assert math.isnan(method.surprise[0]) is (told == 0)
-        assert not method.begun  # nothing was trained on, nor learned by heart
-        assert not any(method.figures(run)[name] for name in ("noise_estimate", "robustness", "awake"))
+        assert method.stage == WAITS  # nothing was trained on, nor learned by heart
     assert looked == [0, 0]
 
 
@@ -254,6 +332,8 @@ def test_held_out_labels_have_their_probabilities(make_run: MakeRun) -> None:
     assert run.val is not None
     p, labels = run.predict(run.val), run.val.labels.tolist()
     assert waking.held_out(run).tolist() == pytest.approx([float(p[i, y]) for i, y in enumerate(labels)])
+    run.held_out = torch.arange(60.0).reshape(20, 3)  # what is known already is not asked again
+    assert waking.held_out(run).tolist() == [3 * i + y for i, y in enumerate(labels)]
 
 
 @pytest.mark.parametrize(("sure", "known"), [(90, True), (89, False)])
@@ -298,20 +378,23 @@ def test_without_held_out_labels_some_stand_watch(make_run: MakeRun) -> None:
     assert float(loss.detach()) == pytest.approx(float(each[~watching].sum() / 600), rel=1e-5)
     for run.epoch in (1, 2):
         method.before_epoch(run)
-    assert not method.begun
+    assert method.stage == WAITS
     method.waking.awake.fill_(True)
     method.before_epoch(run)
-    assert method.begun
+    assert method.stage != WAITS
     assert method.waking.trained_on(everyone).all()
 
 
-@pytest.mark.parametrize(("n", "looks"), [(200, 1), (199, 0)])
-def test_of_few_examples_it_learns_nothing_of_the_noise(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, n: int, looks: int
+@pytest.mark.parametrize(
+    ("n", "classes", "tokens", "looks"), [(200, 3, False, 1), (199, 3, False, 0), (200, 2, False, 0), (200, 3, True, 0)]
+)
+def test_of_few_examples_and_what_cannot_be_mixed_it_learns_nothing_of_the_noise(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, n: int, classes: int, tokens: bool, looks: int
 ) -> None:
-    run, method, looked = make_run(n=n, epochs=8), Auto(), []
+    run, method, looked = make_run(n=n, num_classes=classes, epochs=8), Auto(), []
     method.start(run)
-
+    if tokens:
+        run.data = LabeledData(Tokens([[1, 2, 3]] * n), run.data.labels)
     monkeypatch.setattr(Auto, "_look", lambda *_: looked.append(1))
     method.before_epoch(run)
     assert len(looked) == looks
@@ -328,20 +411,21 @@ def test_as_long_as_the_noise_is_not_known_it_is_cross_entropy_to_the_bit(n: int
         assert torch.equal(one, weights[1][name])
 
 
-def test_visits_are_counted_until_the_noise_is_known(make_run: MakeRun) -> None:
+@pytest.mark.parametrize(
+    ("stage", "val", "counted"), [(WAITS, True, 12), (WAITS, False, 12), (TAUGHT, True, 0), (HOLDS, True, 0)]
+)
+def test_visits_are_counted_until_it_begins(make_run: MakeRun, stage: int, val: bool, counted: int) -> None:
     run, method = make_run(n=12, epochs=8), Auto()
+    run.val = run.val if val else None
     method.start(run)
+    method.stage.fill_(stage)
     everyone = torch.arange(12)
     x = run.data.take(everyone)
     run.model.train()
     p = run.model(x).detach().softmax(dim=1)[everyone, run.data.labels]
     method.loss(run, Batch((x,), run.data.labels, everyone))
-    sums = [12.0, float(p.sum()), float(p.square().sum())]
+    sums = [12.0, float(p.sum()), float(p.square().sum())] if counted else [0.0] * 3
     assert method.waking.sums[0].tolist() == pytest.approx(sums, rel=1e-4)
-    method.begun.fill_(True)
-    method._plan = None
-    method.loss(run, Batch((x,), run.data.labels, everyone))
-    assert float(method.waking.sums[0, 0]) == 12
 
 
 def test_of_many_examples_some_are_asked_about(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +457,19 @@ def says(run: Run, labels: torch.Tensor, epoch: int) -> torch.Tensor:
             + 2 * drawn).softmax(dim=1)  # fmt: skip
 
 
+@pytest.mark.parametrize(("stage", "told"), [(WAITS, [0, 0, 0, 0]), (TAUGHT, [0.05, 0.2, 0, 1]), (HOLDS, [0, 0, 1, 1])])
+def test_figures(make_run: MakeRun, stage: int, told: list[float]) -> None:
+    run, method = make_run(n=600), Auto()
+    method.start(run)
+    method.rate.fill_(0.05)
+    method.stage.fill_(stage)
+    figures = method.figures(run)
+    assert "by_heart" not in figures  # nothing is compared yet
+    names = ["noise_estimate", "robustness", "holds", "awake"]
+    assert sorted(figures) == sorted(names)
+    assert [figures[name] for name in names] == pytest.approx(told)
+
+
 def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     run, method = make_run(n=12, epochs=8), Auto()
     method.start(run)
@@ -381,30 +478,33 @@ def test_a_step_and_what_is_believed_after_it(make_run: MakeRun) -> None:
     method.confusion.copy_(U)
     method.transition.copy_(U.flip(0))
     method.mean[:] = before = says(run, run.data.labels, 0)
-    run.epoch = 3
-    for begun, rate, q in ((False, 0.3, 0.0), (True, 0.0, 0.0), (True, 0.05, 0.2), (True, 0.3, 0.7)):
-        method.begun.fill_(begun)
+    weight = torch.linspace(0.5, 1.5, 12)
+    run.epoch = 1  # too early for mixtures
+    for stage, rate, q in ((WAITS, 0.3, 0.0), (TAUGHT, 0.0, 0.0), (TAUGHT, 0.05, 0.2), (TAUGHT, 0.3, 0.7)):
+        method.stage.fill_(stage)
         method.rate.fill_(rate)
         method._plan = None
         method.mean.copy_(before)
         x = run.data.take(everyone)
         logits = run.model(x).detach()
         run.model.train()
-        loss = method.loss(run, Batch((x,), run.data.labels, everyone))
-        used = U if begun else torch.eye(3)
-        expected = reference.loss(logits.double(), run.data.labels, used.double(), q).mean()
+        loss = method.loss(run, Batch((x,), run.data.labels, everyone, weight))
+        used = U if stage == TAUGHT else torch.eye(3)
+        expected = (reference.loss(logits.double(), run.data.labels, used.double(), q) * weight).mean()
         assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-4)
         torch.testing.assert_close(method.mean, 0.9 * before + 0.1 * logits.softmax(dim=1), rtol=1e-4, atol=1e-5)
     method.rate.zero_()
-    assert float(method.loss(run, Batch((x,), run.data.labels, everyone)).detach()) == pytest.approx(
+    assert float(method.loss(run, Batch((x,), run.data.labels, everyone, weight)).detach()) == pytest.approx(
         float(expected), rel=1e-4
     )  # until the next epoch
     method.mean[3:] = 0
     predicted = says(run, run.data.labels, 5)
-    method.begun.zero_()
-    plain = Beliefs.of(torch.cat([method.mean[:3], predicted[3:]]), run.data.labels)  # as long as T is not known
-    torch.testing.assert_close(method.beliefs(run, predicted).suspicion, plain.suspicion)
-    method.begun.fill_(True)
+    for stage in (WAITS, HOLDS):
+        method.stage.fill_(stage)
+        found, plain = method.beliefs(run, predicted), believed(method.mean, predicted, run.data.labels)
+        assert torch.equal(found.soft_label, plain.soft_label)
+        assert torch.equal(found.suspicion, plain.suspicion)
+    method.stage.fill_(TAUGHT)
     found = method.beliefs(run, predicted)
     for i, y in enumerate(run.data.labels.tolist()):
         said = method.mean[i] if i < 3 else predicted[i]
@@ -424,7 +524,7 @@ def test_a_label_that_its_class_never_carries_is_believed_a_millionth(make_run: 
     run, method = make_run(n=2, num_classes=2), Auto()
     method.start(run)
     run.data.labels = torch.tensor([0, 0])
-    method.begun.fill_(True)
+    method.stage.fill_(TAUGHT)
     found = method.beliefs(run, torch.tensor([[1e-5, 1 - 1e-5], [0.5, 0.5]]))
     np.testing.assert_allclose(found.suspicion, [1 / 11, 1e-6], rtol=0.1)
 
@@ -462,7 +562,7 @@ def test_class_shares_are_those_that_make_the_labels() -> None:
 
 
 def taught_method(run: Run, rate: float, epoch: int = 3) -> Auto:
-    """A method in the midst of a run of eight epochs, with T known, of examples that can be mixed."""
+    """A method in the midst of a run of eight epochs, with T known, that teaches itself."""
     method = Auto()
     method.start(run)
     drawn = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
@@ -470,8 +570,7 @@ def taught_method(run: Run, rate: float, epoch: int = 3) -> Auto:
     method.transition.copy_(method.confusion.flip(0))
     method.mean[:] = says(run, run.data.labels, 0)
     method.rate.fill_(rate)
-    method.begun.fill_(True)
-    method.convex.fill_(True)
+    method.stage.fill_(TAUGHT)
     run.epoch = epoch
     return method
 
@@ -523,28 +622,51 @@ def test_a_step_with_mixtures(make_run: MakeRun, rate: float, mixed: int, weight
 
 
 @pytest.mark.parametrize(
-    ("begun", "convex", "epoch", "taught"),
-    [(1, 1, 3, True), (1, 1, 2, True), (1, 1, 1, False), (0, 1, 3, False), (1, 0, 3, False), (1, 1, 7, True)],
+    ("stage", "epoch", "mixes"),
+    [(TAUGHT, 1, False), (TAUGHT, 2, True), (TAUGHT, 9, True), (WAITS, 9, False), (HOLDS, 9, False)],
 )
-def test_it_mixes_once_the_noise_is_known_and_a_fifth_is_over(
-    make_run: MakeRun, begun: int, convex: int, epoch: int, taught: bool
-) -> None:
-    run = make_run(n=12, epochs=8)
+def test_it_mixes_where_it_teaches_once_a_fifth_is_over(make_run: MakeRun, stage: int, epoch: int, mixes: bool) -> None:
+    run = make_run(n=12, epochs=10)
     method = taught_method(run, 0.3, epoch)
-    method.begun.fill_(bool(begun))
-    method.convex.fill_(bool(convex))
-    plan = method._planned(run)
-    assert plan.known is bool(begun)
-    assert plan.taught is taught
+    method.stage.fill_(stage)
+    assert method._planned(run) == (stage, 0.7 if stage == TAUGHT else 0.0, mixes)
     drawn = run.generator.get_state()
     everyone = torch.arange(12)
     method.loss(run, Batch((run.data.take(everyone),), run.data.labels, everyone))
-    assert torch.equal(run.generator.get_state(), drawn) is not taught
+    assert torch.equal(run.generator.get_state(), drawn) is not mixes
 
 
-@pytest.mark.parametrize(("share", "convex"), [(0.7, True), (0.69, False)])
-def test_whether_examples_can_be_mixed_is_told_when_it_begins(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, share: float, convex: bool
-) -> None:
-    method, _, _ = led(make_run(n=600, epochs=8), monkeypatch, [2.0], 3, share=share)
-    assert bool(method.convex) is convex
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("size", [20, 200])  # what is clear: by a tenth, and by more where it is known how sure it is
+def test_a_step_that_holds(make_run: MakeRun, size: int, weighted: bool) -> None:
+    """To the running means where these clearly contradict the label, else it is cross-entropy."""
+    run = make_run(n=400, epochs=8)
+    method = taught_method(run, 0.3).double()
+    method.stage.fill_(HOLDS)
+    method.waking.awake.fill_(True)
+    run.model.double().train()
+    with torch.no_grad():
+        run.model.head.weight.mul_(20)  # so that some probabilities are clamped
+    rows, before = torch.arange(400 - size, 400), 0.5 * method.mean.clone()  # half of its memory is filled
+    method.mean.copy_(before)
+    x, label = run.data.take(rows).double(), run.data.labels[rows]
+    weight = torch.linspace(0.5, 1.5, size, dtype=torch.float64) if weighted else None
+    logits = run.model(x)
+    p = logits.detach().softmax(dim=1)
+    assert (p < 1e-4).any()
+    before[rows] = 0.9 * before[rows] + 0.1 * p
+    mean = before[rows] / before[rows].sum(dim=1, keepdim=True)
+    sure = size / 400 * reference.sureness(mean, label)
+    assert (0.4 * sure > 0.1) is (size == 200)
+    held = reference.held(mean, label, sure)
+    assert 0 < sum(held) < size
+    each = reference.holding(logits, label, mean, held)
+    expected = (each if weight is None else each * weight).mean()
+    loss = method.loss(run, Batch((x,), label, rows, weight))
+    torch.testing.assert_close(method.mean, before, rtol=1e-10, atol=0)
+    assert float(method.waking.sure) == pytest.approx(sure, rel=1e-9)
+    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=0)
+    parameters = list(run.model.parameters())
+    gradients = (torch.autograd.grad(one, parameters) for one in (loss, expected))
+    for ours, slow in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, slow, rtol=1e-8, atol=1e-12)

@@ -1,64 +1,98 @@
-"""Whether what lies between two examples of a class is of this class."""
+"""Whether what lies between two examples is of the class of one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from noiseproof.data import LabeledData
 from noiseproof.data.packing import Tokens
 from noiseproof.method import Run
-from noiseproof.methods._between import pairs, share_between
+from noiseproof.methods import _between
+from noiseproof.methods._between import share_between
 
 MakeRun = Callable[..., Run]
 
 
 class By(nn.Module):
-    """A network that knows a rule: which of two classes a point (B, 2) is of."""
+    """A network that knows a rule: which of K classes a point (B, 2) is of."""
 
-    def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, rule: Callable[[Tensor], Tensor], num_classes: int = 3) -> None:
         super().__init__()
-        self.rule = rule
+        self.rule, self.num_classes = rule, num_classes
 
     def forward(self, x: Tensor) -> Tensor:
         assert not self.training
-        return 9 * nn.functional.one_hot(self.rule(x).long(), 2).float()
+        return 9 * nn.functional.one_hot(self.rule(x).long(), self.num_classes).float()
 
 
-def test_pairs_are_of_one_guess() -> None:
-    first, second, guess = pairs(torch.tensor([2, 0, 2, 1, 2, 0]))
-    assert list(zip(first.tolist(), second.tolist(), guess.tolist(), strict=True)) == [(1, 5, 0), (0, 2, 2), (2, 4, 2)]
-    assert not len(pairs(torch.arange(3))[0])
+def rings(x: Tensor) -> Tensor:
+    """A disc, a ring around it and the rest: classes (B,) of points (B, 2)."""
+    return (x.norm(dim=1) > 0.8).long() + (x.norm(dim=1) > 1.6)
 
 
-def test_half_way_between_examples_of_a_class(make_run: MakeRun) -> None:
-    """A line parts classes that are convex; of a ring around a disc what lies between is often in the disc."""
-    run = make_run(n=2000, num_classes=2)
-    run.models = nn.ModuleList([By(lambda x: x[:, 0] > 0.3)])
+def slow_share(run: Run, data: LabeledData) -> float:
+    """Point by point, of at most 1,000 in a fixed order."""
+
+    def guess(x: Tensor) -> int:
+        said = [sum(model(x[None])[0].softmax(dim=0)[k] for model in run.models) for k in range(run.num_classes)]
+        return said.index(max(said))
+
+    rows = np.random.default_rng(0).permutation(len(data))[:1000]
+    x = run.normalize(data.inputs)  # type: ignore[arg-type]
+    guesses = {int(i): guess(x[i]) for i in rows}
+    hits = [guess((x[i] + x[j]) / 2) in (guesses[i], guesses[j]) for i, j in pairwise(rows)]
+    return sum(hits) / len(hits)
+
+
+@pytest.mark.parametrize(
+    ("network", "n", "val"), [("tiny", 60, True), ("rings", 60, True), ("rings", 60, False), ("rings", 1100, True)]
+)
+def test_half_way_between_any_two(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, network: str, n: int, val: bool
+) -> None:
+    """Of neighbours in a fixed order, of one class or of two, held out or else trained on."""
+    run = make_run(num_models=2, n=50 if val else n, val=None)
+    data = run.data
+    if val:
+        run.val = data = make_run(n=n).data
+        data.inputs = data.inputs.flip(0)
+    if network == "rings":
+        run.models = nn.ModuleList([By(rings)])
+    for parameter in run.models.parameters():
+        parameter.data *= 4
+    run.normalize = lambda x: x + 0.3 * x.square()  # type: ignore[assignment]
+    monkeypatch.setattr(_between, "block_size", lambda shape: 7)
     run.models.train()
-    assert share_between(run) == 1
-    assert all(module.training for module in run.models.modules())
-    run.models = nn.ModuleList([By(lambda x: x.norm(dim=1) > 1)])
-    assert run.val is not None
     found = share_between(run)
-    x = run.val.inputs  # the share, over all pairs
-    outside = x.norm(dim=1) > 1
-    ring, disc = x[outside], x[~outside]
-    kept = ((ring[:, None] + ring) / 2).norm(dim=2) > 1
-    expected = (float(kept.float().mean()) * len(ring) + len(disc)) / len(x)
-    assert abs(found - expected) < 0.04
-    assert 0.6 < found < 0.8
-    run.val = None
-    assert abs(share_between(run) - expected) < 0.06  # of the training set
+    assert all(module.training for module in run.models.modules())
+    run.models.eval()
+    assert found == pytest.approx(slow_share(run, data), abs=1e-6)
+    assert 0.3 < found < 1
 
 
-def test_nothing_lies_between_tokens_or_examples_of_different_classes(make_run: MakeRun) -> None:
+def test_two_examples_may_be_of_two_classes(make_run: MakeRun) -> None:
+    """Half-way is the class of either, or of neither."""
+    run = make_run(n=2)
+    assert run.val is not None
+    run.models = nn.ModuleList([By(rings)])
+    for one, other, share in ((0, 1, 1), (1, 0, 1), (0, 4, 1), (4, 0, 1), (0, 3, 0), (2, -2, 0), (2, 3, 1), (1, -1, 0)):
+        run.val.inputs = torch.tensor([[float(one), 0.0], [float(other), 0.0]])
+        assert share_between(run) == share
+    run.val = make_run(n=1).data
+    assert share_between(run) == 0  # there is nothing to go by
+
+
+def test_nothing_lies_between_tokens_or_tells_of_two_classes(make_run: MakeRun) -> None:
     run = make_run(n=12)
-    run.val = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
+    run.data = run.val = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
     run.ask = lambda rows, data, models: nn.functional.one_hot(torch.zeros(len(rows), dtype=torch.int64), 3)  # type: ignore[method-assign]
     assert share_between(run) == 0
-    run.val = make_run(n=2, num_classes=3).data
-    run.ask = lambda rows, data, models: torch.eye(3)[:2]  # type: ignore[method-assign]
+    run = make_run(n=12, num_classes=2)
+    run.models = nn.ModuleList([By(lambda x: x[:, 0] > 0.3, 2)])
     assert share_between(run) == 0

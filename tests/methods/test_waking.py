@@ -11,25 +11,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from noiseproof.data import load, noise
+from noiseproof.data import LabeledData, load, noise
 from noiseproof.method import Run
 from noiseproof.methods.elr import ELR, ELRLoss
 from noiseproof.methods.sop import SOPLoss
-from noiseproof.methods.waking import Waking
+from noiseproof.methods.waking import Waking, shown_now
 from noiseproof.training.fit import fit
 
 N, K = 1000, 4
 
+MakeRun = Callable[..., Run]
+
 
 def test_how_clear_a_contradiction_must_be() -> None:
     """By more than 0.1, and by more than 4/10 of the margin for labels that it agrees with; not while asleep."""
-    mean = torch.tensor([[0.44, 0.56, 0.0], [0.46, 0.54, 0.0], [0.1, 0.3, 0.6], [0.3, 0.35, 0.35], [0.9, 0.05, 0.05]])
+    mean = torch.tensor([[0.44, 0.56, 0.0], [0.452, 0.548, 0.0], [0.1, 0.3, 0.6], [0.3, 0.404, 0.296], [0.9, 0.1, 0]])
     label, one = torch.tensor([0, 0, 1, 0, 0]), waking()
     assert not one.contradicts(mean, label)[0].any()
     one.awake.fill_(True)
     found, guess = one.contradicts(mean, label)
-    assert found.tolist() == [True, False, True, False, False]
-    assert guess[:3].tolist() == [1, 1, 2]
+    assert found.tolist() == [True, False, True, True, False]
+    assert guess[:4].tolist() == [1, 1, 2, 1]
     for sure, first in ((0.29, True), (0.31, False)):  # its margin is 0.12
         one.sure.fill_(sure)
         assert one.contradicts(mean, label)[0].tolist() == [first, False, True, False, False]
@@ -45,12 +47,13 @@ def test_how_sure_it_is_is_a_mean_over_n_visits() -> None:
         assert float(one.sure) == pytest.approx(0.6 * (1 - 0.75**visits))
 
 
-def test_a_prediction_that_is_no_number_is_forgotten() -> None:
-    one, batch = waking(), visits(torch.ones(N, dtype=torch.bool))
+@pytest.mark.parametrize("val", [0, 100])
+def test_a_prediction_that_is_no_number_is_forgotten(val: int) -> None:
+    one, batch = waking(val), visits(torch.ones(N, dtype=torch.bool))
     one.see(torch.full((1, K), math.nan), torch.full((1, K), math.nan), torch.tensor([0]), torch.tensor([0]))
+    assert one.sums.isfinite().all()
     for _ in range(2):
         one.see(*batch)
-    assert one.sums.isfinite().all()
     assert 0.9 < float(one.sure) <= 1
 
 
@@ -101,28 +104,83 @@ def test_it_wakes_when_a_part_of_what_it_would_doubt_is_taken_over(shown: float,
     assert float(one.by_heart) == pytest.approx(known, abs=1e-6)
 
 
-@pytest.mark.parametrize(("unseen", "wakes"), [(0.56, True), (0.575, False)])
+def saying(label: Tensor, given: float, classes: int) -> Tensor:
+    """Predictions (m, K) with the same probability of each label (m,)."""
+    p = torch.full((len(label), classes), (1 - given) / (classes - 1))
+    return p.scatter(1, label[:, None], given)
+
+
+def with_held_out(make_run: MakeRun, unseen: float, now: float) -> tuple[Run, list[list[int]]]:
+    """A run of 40 examples and 12 held out, given such probabilities if asked, and which of the 40 were."""
+    run, asked = make_run(n=40, val=make_run(n=12).data), []
+
+    def predict(data: LabeledData | None = None, index: Tensor | None = None) -> Tensor:
+        if data is not None:
+            assert data is run.val
+            return saying(data.labels, unseen, run.num_classes)
+        assert index is not None
+        asked.append(index.tolist())
+        return saying(run.data.labels[index], now, run.num_classes)
+
+    run.predict = predict  # type: ignore[method-assign,assignment]
+    return run, asked
+
+
+@pytest.mark.parametrize(
+    ("unseen", "now", "asks", "m", "wakes"),
+    [
+        (0.566, 0.9, True, 0.6, True),  # m = 0.6 on the way, and more at the end
+        (0.568, 0.9, False, 0.6, False),
+        (0.5, 0.55, True, 0.55, True),  # less at the end, but enough
+        (0.5, 0.53, True, 0.53, False),
+        (0.5, 0.4, True, 0.4, False),
+    ],
+)
 def test_a_validation_set_takes_the_place_of_the_watch(
-    unseen: float, wakes: bool, make_run: Callable[..., Run]
+    make_run: MakeRun, unseen: float, now: float, asks: bool, m: float, wakes: bool
 ) -> None:
-    """m = 0.6 of those shown, p_y = m₀ of all labels held out: awake above m₀ + 0.075 · (1 − m₀)."""
-    run = make_run()
-    one, label = Waking(len(run.data), torch.Generator(), val=100), run.data.labels
+    """p_y = m₀ of all labels held out: awake above m₀ + 0.075 · (1 − m₀), with m the lesser of 0.6 and p_y now."""
+    run, asked = with_held_out(make_run, unseen, now)
+    one, label = Waking(40, torch.Generator(), val=12), run.data.labels
     assert not one.watching.any()
-    p = torch.full((len(label), run.num_classes), 0.4 / (run.num_classes - 1)).scatter(1, label[:, None], 0.6)
-    assert one.see(p, p, label, torch.arange(len(label))).all()
-    run.val = run.data
-    other = (1 - unseen) / (run.num_classes - 1)
-    run.predict = lambda data: torch.full((len(data), run.num_classes), other).scatter(1, label[:, None], unseen)
+    for half, given in ((torch.arange(20), 0.5), (torch.arange(20, 40), 0.7)):
+        p = saying(label[half], given, run.num_classes)
+        assert one.see(p, p, label[half], half).all()
     one.before_epoch(run)
     assert not one.awake  # no epoch is over
     assert one.figures() == {"awake": 0.0}  # nor anything compared
     run.epoch = 1
     one.before_epoch(run)
-    assert one.figures() == {"awake": wakes, "by_heart": pytest.approx((0.6 - unseen) / (1 - unseen), abs=1e-5)}
+    assert one.figures() == {"awake": wakes, "by_heart": pytest.approx((m - unseen) / (1 - unseen), abs=1e-5)}
+    assert [len(rows) for rows in asked] == [12] * asks
+    assert not one.sums.any()  # the next epoch is counted afresh
+    one.compare(run, torch.full((12,), 0.9))
+    assert bool(one.awake) == wakes  # for good, and φ stays that which woke it up
+    assert float(one.by_heart) == pytest.approx((m - unseen) / (1 - unseen) if wakes else -9, abs=1e-5)
 
 
-def test_too_few_to_tell_never_wake_and_fixed_rates_are_awake_from_the_start(make_run: Callable[..., Run]) -> None:
+def test_as_many_are_asked_again_as_are_held_out(make_run: MakeRun) -> None:
+    """Examples of the training set, others after each epoch, drawn without the generator of the run."""
+    run, asked = make_run(n=40), []
+    state, everyone, predict = run.generator.get_state(), run.predict(), run.predict
+
+    def recorded(index: Tensor) -> Tensor:
+        asked.append(index)
+        return predict(index=index)
+
+    run.predict = recorded  # type: ignore[method-assign,assignment]
+    for run.epoch in (1, 1, 2):
+        found, rows = shown_now(run, 12), asked[-1]
+        assert len(set(rows.tolist())) == 12
+        torch.testing.assert_close(found, everyone[rows, run.data.labels[rows]])
+    assert torch.equal(asked[0], asked[1])
+    assert not torch.equal(asked[0].sort().values, asked[2].sort().values)
+    assert len(shown_now(run, 100)) == 40
+    assert torch.equal(asked[-1].sort().values, torch.arange(40))
+    assert torch.equal(run.generator.get_state(), state)
+
+
+def test_too_few_to_tell_never_wake_and_fixed_rates_are_awake_from_the_start(make_run: MakeRun) -> None:
     generator = torch.Generator()
     assert [int(Waking(n, generator).watching.sum()) for n in (99, 100)] == [0, 10]
     assert [int(Waking(N, generator, val=val).watching.sum()) for val in (9, 10)] == [100, 0]
@@ -162,7 +220,7 @@ def test_asleep_a_loss_is_cross_entropy_and_awake_it_is_not(make: partial) -> No
 
 
 @pytest.mark.parametrize(("lam", "automatic"), [(3.0, False), ("auto", True)])
-def test_elr_waits_where_it_is_asked_to(make_run: Callable[..., Run], lam: float | str, automatic: bool) -> None:
+def test_elr_waits_where_it_is_asked_to(make_run: MakeRun, lam: float | str, automatic: bool) -> None:
     method, run = ELR(lam=lam), make_run(n=600)
     method.start(run)
     assert method.waking.automatic == automatic

@@ -72,3 +72,32 @@ def class_shares(transition: list[list[float]], labels: list[int]) -> list[float
         found = [found[k] * math.fsum(transition[k][j] * shares[j] / made[j] for j in range(K)) for k in range(K)]
     roots = [math.sqrt(one) for one in found]
     return [one / math.fsum(roots) for one in roots]
+
+
+def held(mean: Tensor, label: Tensor, sure: float) -> list[bool]:
+    """Whether m (B, K) prefers another class to the label by more than 4/10 of how sure it is, and than a tenth."""
+    found = []
+    for m, y in zip(mean.tolist(), label.tolist(), strict=True):
+        rival = max(one for k, one in enumerate(m) if k != y)
+        found.append(rival - m[y] > max(0.4 * sure, 0.1))
+    return found
+
+
+def sureness(mean: Tensor, label: Tensor) -> float:
+    """The mean margin by which m (B, K) prefers the labels that it agrees with to every other class."""
+    margins = []
+    for m, y in zip(mean.tolist(), label.tolist(), strict=True):
+        margins.append(m[y] - max(one for k, one in enumerate(m) if k != y))
+    agreed = [one for one in margins if one > 0]
+    return math.fsum(agreed) / len(agreed)
+
+
+def holding(logits: Tensor, label: Tensor, mean: Tensor, held: list[bool]) -> Tensor:
+    """log(1 − Σ_k p_k m_k), p clamped to [1e-4, 1 − 1e-4], where held, else −log p_y: (B, K), (B,), (B, K) to (B,)."""
+    found = []
+    for row, y, m, holds in zip(logits, label.tolist(), mean, held, strict=True):
+        total = sum(torch.exp(one) for one in row)
+        p = [torch.exp(one) / total for one in row]
+        agreement = sum(one.clamp(1e-4, 1 - 1e-4) * m[k] for k, one in enumerate(p))
+        found.append(torch.log(1 - agreement) if holds else -torch.log(p[y]))
+    return torch.stack(found)
