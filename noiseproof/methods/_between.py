@@ -10,6 +10,7 @@ from torch import Tensor
 
 from noiseproof import distributed
 from noiseproof.data.packing import Packed
+from noiseproof.data.table import TEXTS, Table
 from noiseproof.method import Run
 from noiseproof.models.inference import block_size, eval_mode, probabilities
 
@@ -20,15 +21,16 @@ _MOST = 1000  # examples that are asked about
 
 
 def can_be_mixed(run: Run) -> bool:
-    """Whether there are points between two examples, and classes that are neither's."""
-    return run.num_classes > 2 and not isinstance(run.data.inputs, Packed)
+    """Whether there are points between two examples, not so of tokens, categories and texts; and a third class."""
+    inputs = run.data.inputs
+    kinds = set(inputs.encoder.kinds.values()) if isinstance(inputs, Table) else set()
+    return run.num_classes > 2 and not isinstance(inputs, Packed) and kinds.isdisjoint(TEXTS)
 
 
 def share_between(run: Run) -> float:
     """Of the points half-way between two examples, how many the networks give the class of one of the two.
 
-    Of the examples held out, or of the training set where there are none. 0 of tokens, which have nothing between them,
-    and of two classes, of which any point is one.
+    Of the examples held out, or of the training set where there are none. 0 where there is nothing to tell.
     """
     if not can_be_mixed(run):
         return 0.0

@@ -4,7 +4,7 @@ It is cross-entropy until the network memorises (waking.py), or, as below, until
 needs no protection, and a network that is still learning errs more than the labels do. Then it asks the network whether
 examples can be mixed: of the points half-way between two examples held out, whether 70 % are given the class of one of
 the two. (It is so of most images and features, and not of rings within rings, nor of letters told by 16 numbers. Of two
-classes every point is one of them: there it does not ask, and mixes nothing.)
+classes every point is one of them, and tokens, categories and texts have nothing between them: they are not mixed.)
 
 If so, it goes back to what it was after 1, 2, 4, … epochs, the last of these, if as many epochs are left as that
 undoes; and from there, with p_i (K,) what the network says of example i, y_i its label and U (K, K) the confusions of
@@ -32,8 +32,8 @@ network has outrun them: by S, the mean of −log P(label) of what they say, and
 held out, after epoch t, if S_t < 0.8 S for any t until it begins. What looks like noise to them is none then, and
 (2) to (4) are by the running means m_i of what the network had said of the examples, up to where it goes back to.
 
-Where examples can be mixed, a regression tells most of what can be told. When the network is level with the others,
-S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins there before it memorises.
+Where examples can be mixed, a regression tells most of what can be told. When the network is level with others that
+are sure of 30 % of the examples, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins before it memorises.
 
 Once a fifth of the epochs is over, it teaches itself as well. With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2
 of each batch are mixtures:
@@ -79,7 +79,7 @@ WAITS, TAUGHT, HOLDS = range(3)  # the stages: cross-entropy; Eqs. (1) to (7); a
 Q, SLOPE = 0.7, 4.0  # of Eq. (2): the q of the GCE paper, reached where the share of wrong labels is 0.175
 BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from when on, and how much at most; of λ
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
-SURE, KNOWN = 0.9, 0.15  # r of an example that is sure of its class; how many are, where a network knows its classes
+SURE, KNOWN, WELL = 0.9, 0.15, 0.3  # r of an example that is sure of its class; how many are where classes are known
 FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
 CONVEX = 0.7  # of the points between two examples: how many are of the class of one, at least, where they are mixed
 ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
@@ -197,6 +197,7 @@ class Auto(Method):
     rate: Tensor
     stage: Tensor
     surprise: Tensor
+    well: Tensor
     shares: Tensor
     reached: Tensor
     expected: Tensor
@@ -213,6 +214,7 @@ class Auto(Method):
         self.register_buffer("rate", torch.zeros(()))  # ε
         self.register_buffer("stage", torch.zeros((), dtype=torch.int64))
         self.register_buffer("surprise", torch.full((2,), math.nan))  # S, while they may be believed; S_(t−1)
+        self.register_buffer("well", torch.zeros((), dtype=torch.bool))  # whether they know the classes well
         self.then = Snapshot(self._known_of(run))  # what it may go back to
         # what follows of these in each epoch: π, `by_label(T)` and `by_label(U)`
         self.register_buffer("shares", torch.zeros(K), persistent=False)
@@ -254,7 +256,7 @@ class Auto(Method):
         if now < (1 - FURTHER) * others:  # it knows what they do not
             others = math.nan
         self.surprise.copy_(torch.tensor([others, now]))
-        return (1 - SETTLED) * before < now < (1 + BEHIND) * others
+        return bool(self.well) and (1 - SETTLED) * before < now < (1 + BEHIND) * others
 
     def _look(self, run: Run) -> None:
         """Before the first step: what the other examples say."""
@@ -264,8 +266,10 @@ class Auto(Method):
         own = given_to_head(run.model, run.normalize, run.data, run.device, part, inputs=True)
         said = left_out.said(distributed.gather(own, sizes).numpy(), labels, run.num_classes)
         model = posterior.fit(labels, [said])
-        if (model.right([said]).max(axis=1) < SURE).mean() > 1 - KNOWN:
+        sure = (model.right([said]).max(axis=1) >= SURE).mean()
+        if sure < KNOWN:
             return
+        self.well.fill_(bool(sure >= WELL))
         self._estimate(model, said, labels)
         given = model.given([said])[np.arange(len(labels)), labels]
         self.surprise[0] = -float(np.log(given + posterior.TINY).mean())

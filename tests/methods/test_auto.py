@@ -168,11 +168,13 @@ def led(
     share: float = 0.7,
     surprises: tuple[float, ...] = (2.0,),
     others: float = 1.0,
+    well: bool = True,
     val: bool = True,
 ) -> Led:
     """A method led through a run where the network memorises from so many epochs on.
 
-    `share`: of what lies between examples; `surprises`: S_1, S_2, …, the last for ever; `others`: S.
+    `share`: of what lies between examples; `surprises`: S_1, S_2, …, the last for ever; `others`: S;
+    `well`: whether the others know the classes well.
     """
     run.val = run.data if val else None
     method, weight = Auto(), next(run.model.parameters())
@@ -181,6 +183,7 @@ def led(
 
     def look(self: Auto, run: Run) -> None:
         self.surprise[0] = others
+        self.well.fill_(well)
 
     def wake() -> None:
         method.waking.awake.fill_(run.epoch >= wakes)
@@ -256,7 +259,9 @@ def test_once_the_network_memorises_it_teaches_or_holds(
         ((2.0,), 99, []),  # never level
     ],
 )
-@pytest.mark.parametrize(("share", "val"), [(0.7, True), (0.69, True), (0.7, False)])
+@pytest.mark.parametrize(
+    ("share", "well", "val"), [(0.7, True, True), (0.69, True, True), (0.7, False, True), (0.7, True, False)]
+)
 def test_it_begins_where_examples_can_be_mixed_once_it_is_level_with_the_others_and_has_settled(
     make_run: MakeRun,
     monkeypatch: pytest.MonkeyPatch,
@@ -264,14 +269,15 @@ def test_it_begins_where_examples_can_be_mixed_once_it_is_level_with_the_others_
     begins: int,
     between: list[int],
     share: float,
+    well: bool,
     val: bool,
 ) -> None:
-    """As labels held out tell; where examples cannot be mixed it may still learn much, and waits."""
-    told = led(make_run(n=600, epochs=16), monkeypatch, 99, surprises=surprises, share=share, val=val)
-    teaches = val and share == 0.7
+    """As labels held out tell; where examples cannot be mixed, or others know little, it may learn much, and waits."""
+    told = led(make_run(n=600, epochs=16), monkeypatch, 99, surprises=surprises, share=share, well=well, val=val)
+    teaches = val and well and share == 0.7
     assert told.stages == from_epoch(begins, TAUGHT if teaches else WAITS)
     assert told.weights == [begins // 2 if epoch == begins and teaches else epoch for epoch in range(16)]
-    assert told.between[:1] == between * val
+    assert told.between[:1] == between * (val and well)
     assert not told.estimated
 
 
@@ -336,11 +342,13 @@ def test_held_out_labels_have_their_probabilities(make_run: MakeRun) -> None:
     assert waking.held_out(run).tolist() == [3 * i + y for i, y in enumerate(labels)]
 
 
-@pytest.mark.parametrize(("sure", "known"), [(90, True), (89, False)])
+@pytest.mark.parametrize(
+    ("sure", "known", "well"), [(180, True, True), (179, True, False), (90, True, False), (89, False, False)]
+)
 def test_the_others_know_the_classes_when_some_are_sure(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, sure: int, known: bool
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, sure: int, known: bool, well: bool
 ) -> None:
-    """Of 600 examples 15 % are 90."""
+    """Of 600 examples 15 % are 90; and well when 30 % are."""
     run, method = make_run(n=600, epochs=8), Auto()
     method.start(run)
     r = np.full((600, 3), 0.05)
@@ -362,6 +370,7 @@ def test_the_others_know_the_classes_when_some_are_sure(
     own = -np.log(r[np.arange(600), run.data.labels.numpy()]).mean()
     assert float(method.surprise[0]) == pytest.approx(own, rel=1e-5) if known else math.isnan(method.surprise[0])
     assert (method.rate > 0) == known
+    assert bool(method.well) is well
 
 
 def test_without_held_out_labels_some_stand_watch(make_run: MakeRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 
 from noiseproof.data import LabeledData
 from noiseproof.data.packing import Tokens
+from noiseproof.data.table import Table
 from noiseproof.method import Run
 from noiseproof.methods import _between
-from noiseproof.methods._between import share_between
+from noiseproof.methods._between import can_be_mixed, share_between
 
 MakeRun = Callable[..., Run]
 
@@ -88,11 +90,28 @@ def test_two_examples_may_be_of_two_classes(make_run: MakeRun) -> None:
     assert share_between(run) == 0  # there is nothing to go by
 
 
-def test_nothing_lies_between_tokens_or_tells_of_two_classes(make_run: MakeRun) -> None:
-    run = make_run(n=12)
-    run.data = run.val = LabeledData(Tokens([[1, 2, 3]] * 12), run.data.labels)
-    run.ask = lambda rows, data, models: nn.functional.one_hot(torch.zeros(len(rows), dtype=torch.int64), 3)  # type: ignore[method-assign]
-    assert share_between(run) == 0
-    run = make_run(n=12, num_classes=2)
-    run.models = nn.ModuleList([By(lambda x: x[:, 0] > 0.3, 2)])
-    assert share_between(run) == 0
+TOKENS = Tokens([[1, 2, 3]] * 12)
+COLUMNS: dict[str, dict[str, list[Any]]] = {
+    "number": {"a": [float(i) for i in range(12)], "b": [float(i * i) for i in range(12)]},
+    "category": {"a": [float(i) for i in range(12)], "b": ["one", "two", "three"] * 4},
+    "text": {"a": [float(i) for i in range(12)], "b": [f"words of the row {i}, which are its own" for i in range(12)]},
+}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "classes", "mixed"),
+    [("points", 3, 1), ("points", 2, 0), ("tokens", 3, 0), ("number", 3, 1), ("category", 3, 0), ("text", 3, 0)],
+)
+def test_some_have_nothing_between_them_and_of_two_classes_there_is_nothing_to_tell(
+    make_run: MakeRun, inputs: str, classes: int, mixed: int
+) -> None:
+    run = make_run(n=12, num_classes=classes)
+    if inputs == "tokens":
+        run.data = LabeledData(TOKENS, run.data.labels)
+    elif inputs != "points":
+        kinds = {"b": inputs}
+        run.data = LabeledData(Table.read(COLUMNS[inputs], kinds=kinds), run.data.labels).subset(torch.arange(12))
+    run.val = run.data
+    run.models = nn.ModuleList([By(lambda x: torch.zeros(len(x)), classes)])
+    assert can_be_mixed(run) is (mixed == 1)
+    assert share_between(run) == mixed
