@@ -32,8 +32,9 @@ network has outrun them: by S, the mean of −log P(label) of what they say, and
 held out, after epoch t, if S_t < 0.8 S for any t until it begins. What looks like noise to them is none then, and
 (2) to (4) are by the running means m_i of what the network had said of the examples, up to where it goes back to.
 
-Where examples can be mixed, a regression tells most of what can be told. When the network is level with others that
-are sure of 30 % of the examples, S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins before it memorises.
+Where examples can be mixed, a regression tells most of what can be told. When the network is level with the others,
+S_t < 1.1 S, and has settled, S_t > 0.95 S_(t−1), it begins there before it memorises; if they are sure of fewer than
+30 % of the examples, only where 78 % of the points between two are of the class of one.
 
 Once a fifth of the epochs is over, it teaches itself as well. With ρ = q / 0.7 and λ drawn from Beta(4, 4), a part ρ/2
 of each batch are mixtures:
@@ -81,7 +82,7 @@ BEGIN, PART, ALPHA, BALANCE = 0.2, 0.5, 4.0, 0.5  # of Eqs. (5) to (7): from whe
 MEMORY = 0.9, 0.7  # of the running mean of predictions, and while mixtures leave fewer visits to see an example in
 SURE, KNOWN, WELL = 0.9, 0.15, 0.3  # r of an example that is sure of its class; how many are where classes are known
 FURTHER, BEHIND, SETTLED = 0.2, 0.1, 0.05  # parts of S: who has outrun the others, is level with them, has settled
-CONVEX = 0.7  # of the points between two examples: how many are of the class of one, at least, where they are mixed
+CONVEX, CLEARLY = 0.7, 0.78  # of the points between two examples: how many are of the class of one, to mix; clearly so
 ENOUGH, MOST = 200, 20_000  # examples, at least, to know noise by: of fewer it is cross-entropy; that are asked about
 
 
@@ -243,9 +244,9 @@ class Auto(Method):
             settled = self._settled(-float(given.clamp_min(posterior.TINY).log().mean()))
             self.waking.compare(run, given)
         if run.epoch > 1 and (self.waking.awake or settled):
-            mixable = share_between(run) >= CONVEX
-            if self.waking.awake or mixable:
-                self._begin(run, TAUGHT if mixable else HOLDS)
+            share = share_between(run)
+            if self.waking.awake or share >= (CONVEX if self.well else CLEARLY):
+                self._begin(run, TAUGHT if share >= CONVEX else HOLDS)
                 return
         if run.epoch & (run.epoch - 1) == 0:  # a power of two
             self.then.keep(self._known_of(run))
@@ -256,7 +257,7 @@ class Auto(Method):
         if now < (1 - FURTHER) * others:  # it knows what they do not
             others = math.nan
         self.surprise.copy_(torch.tensor([others, now]))
-        return bool(self.well) and (1 - SETTLED) * before < now < (1 + BEHIND) * others
+        return (1 - SETTLED) * before < now < (1 + BEHIND) * others
 
     def _look(self, run: Run) -> None:
         """Before the first step: what the other examples say."""
