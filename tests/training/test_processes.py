@@ -218,20 +218,22 @@ def test_asleep_too_the_processes_do_what_one_does(tmp_path: Path, monkeypatch: 
     assert compare(names, tmp_path, both=both) == [{}] * 3
 
 
-@pytest.mark.parametrize("further", [0.2, -9.0])
-def test_mixtures_of_auto_are_those_of_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: float
+@pytest.mark.parametrize(
+    ("further", "share", "stage"), [(0.2, 0.0, auto.TAUGHT), (-9.0, 0.0, auto.TAUGHT), (0.2, 2.0, auto.HOLDS)]
+)
+def test_what_auto_begins_with_is_that_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: float, share: float, stage: int
 ) -> None:
     """Few are enough to know the noise by, the others or the network itself: in the runs above it is cross-entropy."""
-    settings = {"SLOPE": 100.0, "ENOUGH": 10, "KNOWN": 0.0, "CONVEX": 0.0, "FURTHER": further}
+    settings = {"SLOPE": 100.0, "ENOUGH": 10, "KNOWN": 0.0, "CONVEX": share, "CLEARLY": share, "FURTHER": further}
     for name, value in settings.items():
         monkeypatch.setattr(auto, name, value)
     both = {"val": 0.4, "epochs": 8}
     method = train("auto", **both)[0].method
     assert isinstance(method, auto.Auto)
     assert method._plan is not None
-    assert method._plan.taught
-    assert method._plan.q > 0.1
+    assert method._plan.stage == stage
+    assert (method._plan.q > 0.1) is method._plan.mixes is (stage == auto.TAUGHT)
     assert compare(["auto"], tmp_path, both=both) == [{}] * 3
 
 
