@@ -211,6 +211,23 @@ def test_in_bfloat16_it_is_evaluated_as_it_is_trained_and_judged_in_single(digit
     assert 0 < (half - single).abs().max() < 0.05
 
 
+def test_what_was_said_of_those_held_out_is_known_until_the_epoch_begins(digits):
+    """And not while the network moves: what it said before would be taken for what it says."""
+    seen, in_steps = [], []
+
+    class Watched(CrossEntropy):
+        def before_epoch(self, run):
+            seen.append(run.held_out is not None and torch.equal(run.held_out, run.predict(run.val)))
+
+        def loss(self, run, batch):
+            in_steps.append(run.held_out)
+            return super().loss(run, batch)
+
+    run(digits, Watched(), epochs=3, val=0.2)
+    assert seen == [False, True, True]
+    assert in_steps.count(None) == len(in_steps) > 0
+
+
 @pytest.mark.parametrize(
     ("optimizer", "lr"),
     [
